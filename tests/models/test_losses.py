@@ -104,11 +104,6 @@ def test_extreme_risks_stay_finite():
     assert torch.isfinite(logits.grad).all()
 
 
-def test_unknown_ties_are_refused():
-    with pytest.raises(InputError, match="known are efron, breslow"):
-        cox(*patients(5), ties="exact")
-
-
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 0.9])
 def test_discrete_nll_is_the_formula_of_the_paper(alpha):
     generator = torch.Generator().manual_seed(0)

@@ -123,11 +123,11 @@ def test_memory_maps_are_read_in_blocks(tmp_path):
 
 def test_bad_rows_and_other_widths_are_refused():
     x, columns = embeddings()
-    with pytest.raises(InputError, match="33 numbers but 32 names"):
+    with pytest.raises(InputError, match=r"33 numbers.* 32"):
         build_scaler("block").fit(x, columns[:-1])
     with pytest.raises(InputError, match="fitted to 33"):
         build_scaler("block").fit(x, columns)(torch.ones(2, 7))
-    with pytest.raises(InputError, match="shrinkage is 2"):
+    with pytest.raises(InputError, match="shrinkage"):
         build_scaler("coordinate", {"shrinkage": 2})
     with pytest.raises(InputError, match="does not take"):
         build_scaler("block", {"width": 2})

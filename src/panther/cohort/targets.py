@@ -208,6 +208,10 @@ class Labels:
         """Of how many each label is known (L,)."""
         return (~np.isnan(self.values)).sum(0)
 
+    def one_sided(self) -> list[str]:
+        """Labels that all have, or none has, of whom they are known."""
+        return [n for n, has, known in zip(self.names, self.positive, self.known, strict=True) if has in (0, known)]
+
     def counts(self) -> dict[str, int]:
         """How many have each label."""
         return {name: int(n) for name, n in zip(self.names, self.positive, strict=True)}

@@ -22,7 +22,6 @@ from panther.encoders.pipeline import Balance, ExtractSettings, Pipeline
 from panther.encoders.sources import TileFolder
 from panther.engine import SESSION, Work, map_all, open_work
 from panther.errors import InputError
-from panther.job_folder import Job
 from panther.progress import PatchProgress
 from panther.slides.cache import SlideCache
 from panther.slides.folder import SlideFiles
@@ -30,6 +29,7 @@ from panther.slides.job import JobReport, run_job
 from panther.slides.listing import SlideRef
 from panther.slides.stain import check_method
 from panther.slides.steps import joined, no_patch
+from panther.storage.names import Job
 from panther.storage.trident import feature_attribute, tile_names
 from panther.store import hash_of
 

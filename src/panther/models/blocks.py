@@ -1,8 +1,7 @@
-"""Rows that are reduced by what training slides say: PCA of the mean of all patches.
+"""What the numbers of a row are: one representation of a slide, or several side by side.
 
-The matrix of such a row is that of another method; the reduction is fitted with the scaling, on training rows and on nothing else.
-
-What the numbers of a row are: one representation of a slide, or several side by side.
+Some are reduced by training slides (PCA of the mean of all patches): their matrix is that of another method; the reduction is fitted
+with the scaling, on training rows and on nothing else.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,14 +15,14 @@ from torch import Tensor
 
 from panther.aggregators import aggregators, build
 from panther.cohort.covariates import COVARIATES
-from panther.errors import InputError, suggestion
+from panther.errors import InputError, check_whole, suggestion
 from panther.mil import networks
 from panther.models.settings import Named
 from panther.types import Basis
 
 Columns = Sequence[tuple[int, str, int]]  # (prototype, statistic, dimension) of each number, as aggregators name them
 COMPONENTS = 64
-GIVEN = "given"  # vectors that somebody else's slide encoder made
+GIVEN = "given"  # vectors of a slide encoder
 
 
 class Reduction(NamedTuple):
@@ -57,7 +56,7 @@ def principal_components(x: Tensor | np.ndarray, components: int = COMPONENTS) -
     rows = torch.as_tensor(np.asarray(x)).double()
     mean = rows.mean(0)
     if not bool(torch.isfinite(mean).all()):
-        raise InputError("A training row holds NaN or an infinite number; embed this sample again.")
+        raise InputError("A training row holds NaN or an infinite number; embed it again")
     count = max(1, min(components, len(rows) - 1, rows.shape[1]))
     _, _, directions = torch.linalg.svd(rows - mean, full_matrices=False)
     basis = directions[:count].T  # (D, k)
@@ -86,16 +85,12 @@ def check_reduced(name: str, options: Mapping[str, Any]) -> None:
     """Refuse settings that a reduction does not take."""
     for option, value in options.items():
         if option not in REDUCED[name].options:
-            raise InputError(f"{name} has no setting {option!r}; {suggestion(option, REDUCED[name].options)}.")
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InputError(f"{option} is {value!r}; it is a number, 1 or more.")
+            raise InputError(f"{name} has no setting {option!r}; {suggestion(option, REDUCED[name].options)}")
+        check_whole(option, value, 1, 1_000_000)
 
 
 CONCAT = "concat"  # several representations side by side
-UNMADE = {
-    GIVEN: "value",
-    COVARIATES: COVARIATES,
-}  # what no method of ours makes of patches -> what its numbers are called
+UNMADE = {GIVEN: "value", COVARIATES: COVARIATES}  # what no method makes of patches -> what its numbers are called
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Every name and setting of a study is tried before anything runs: what a typing error costs is a second, not a night."""
+"""Names and settings of a study, tried before anything runs."""
 
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,15 +16,14 @@ from panther.mil import build as build_network
 from panther.mil import networks
 from panther.mixture import STARTING_VARIANCES
 from panther.models.blocks import CONCAT, REDUCED, check_reduced
-from panther.models.heads import PROBE, build_head, heads
+from panther.models.heads import PAPER, PROBE, build_head, heads
 from panther.models.scaling import build_scaler, scalers
 from panther.models.settings import TrainSettings, preset
 from panther.models.tasks import fit_task, tasks
 from panther.prototypes import KMeansSettings
 from panther.types import Prototypes
 
-PROBE_OPTIONS: tuple[str, ...] = ()
-STRUCTURED = ("structured", "paper-classification", "paper-survival")  # heads that need one token per prototype
+STRUCTURED = ("structured", *PAPER)  # heads that need one token per prototype
 # A trial needs something to be tried on; no result depends on it.
 _PROTOTYPES = Prototypes(torch.eye(2, 3), torch.ones(3), surprise=torch.tensor([[1.0, 2.0]] * len(STARTING_VARIANCES)))
 _TARGETS: dict[Kind, Target] = {
@@ -53,10 +52,9 @@ def loss_names(kind: Kind | None = None) -> list[str]:
 def check_method(name: str, options: Mapping[str, Any]) -> None:
     """Refuse an unknown method, and settings that it does not take."""
     if name == CONCAT:
-        if extra := set(options) - {"of"}:
-            raise InputError(f"concat has no setting {min(extra)!r}; it takes rows, and perhaps a label.")
+        _check_known("setting of concat", set(options), ("of",))
         return
-    _check_known("method", name, method_names())
+    _check_known("method", [name], method_names())
     if name in REDUCED:
         check_reduced(name, options)
     elif name in networks:
@@ -67,74 +65,70 @@ def check_method(name: str, options: Mapping[str, Any]) -> None:
 
 def check_head(name: str, options: Mapping[str, Any]) -> None:
     """Refuse an unknown head, and settings that it does not take."""
-    _check_known("head", name, head_names())
+    _check_known("head", [name], head_names())
+    if name == PROBE and options:
+        raise InputError(f"The head {name!r} has no setting {min(options)!r}")
     if name != PROBE:
         _try(lambda: build_head(name, (2, 3), 2, options))
-    for option in options if name == PROBE else ():
-        if option not in PROBE_OPTIONS:
-            raise InputError(f"The head {name!r} has no setting {option!r}; {suggestion(option, PROBE_OPTIONS)}.")
 
 
 def check_loss(name: str, options: Mapping[str, Any], kind: Kind) -> None:
     """Refuse an unknown loss, one for another kind of target, and settings that it does not take."""
-    _check_known("loss", name, loss_names())
-    given = {k: v for k, v in options.items() if not (k == "class_weights" and isinstance(v, (list, tuple)))}
     # one weight per class: checked once the classes are known
-    _try(lambda: fit_task(name, _TARGETS[kind], **given))
+    known = {k: v for k, v in options.items() if not (k == "class_weights" and isinstance(v, (list, tuple)))}
+    _try(lambda: fit_task(name, _TARGETS[kind], **known))
 
 
 def check_scaling(name: str, options: Mapping[str, Any]) -> None:
     """Refuse an unknown scaling, and settings that it does not take."""
-    _check_known("scaling", name, scalers.names())
+    _check_known("scaling", [name], scalers.names())
     _try(lambda: build_scaler(name, options))
 
 
-def check_training(given: Mapping[str, Any], base: str) -> None:
+def check_training(settings: Mapping[str, Any], base: str) -> None:
     """Refuse settings of training that do not exist or cannot be, over a preset's."""
-    _check_settings(given, TrainSettings, asdict(preset(base).train))
+    _check_settings(settings, TrainSettings, asdict(preset(base).train))
 
 
-def check_prototypes(given: Mapping[str, Any], counts: Sequence[int]) -> None:
+def check_prototypes(settings: Mapping[str, Any], counts: Sequence[int]) -> None:
     """Refuse settings of K-means that do not exist or cannot be."""
-    if "n_prototypes" in given:
-        raise InputError("the number of prototypes is not given here but as a key of its own, n_prototypes: [16].")
+    if "n_prototypes" in settings:
+        raise InputError("n_prototypes: expected as a key of the study, n_prototypes: [16]")
     for count in counts:
-        _check_settings(given, KMeansSettings, {"n_prototypes": count})
+        _check_settings(settings, KMeansSettings, {"n_prototypes": count})
 
 
 def refuse_repeated(values: Sequence[Any]) -> None:
     """Refuse what stands twice in a list."""
     for position, value in enumerate(values):
         if value in values[:position]:
-            raise InputError(f"{value!r} stands twice; its rows would count twice, so keep one.")
+            raise InputError(f"{value!r} stands twice, expected once")
 
 
 def refuse_alike(settings: Sequence[str], titles: Sequence[str]) -> None:
     """Refuse entries with the same settings, and different ones under the same title."""
     for position, title in enumerate(titles):
         if settings[position] in settings[:position]:
-            raise InputError(f"{title!r} stands twice with the same settings; its rows would count twice, so keep one.")
+            raise InputError(f"{title!r} stands twice with the same settings, expected once")
         if title in titles[:position]:
-            raise InputError(f"two with different settings are called {title!r}; give each a label of its own.")
+            raise InputError(f"two with different settings are called {title!r}; give each a label")
 
 
-def _check_known(kind: str, name: str, known: Collection[str]) -> None:
-    if name not in known:
-        raise InputError(f"there is no {kind} {name!r}; {suggestion(name, known)}.")
+def _check_known(kind: str, names: Collection[str], known: Collection[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise InputError(f"there is no {kind} {name!r}; {suggestion(name, known)}")
 
 
-def _check_settings(given: Mapping[str, Any], kind: type, base: Mapping[str, Any]) -> None:
-    names = [f.name for f in fields(kind)]
-    for name in given:
-        if name not in names:
-            raise InputError(f"there is no setting {name!r}; {suggestion(name, names)}.")
-    for name, value in given.items():
+def _check_settings(settings: Mapping[str, Any], kind: type, base: Mapping[str, Any]) -> None:
+    _check_known("setting", settings, [f.name for f in fields(kind)])
+    for name, value in settings.items():
         try:
             TypeAdapter(get_type_hints(kind)[name]).validate_python(value, strict=True)
         except ValidationError as error:
-            said = error.errors()[0]["msg"].replace("Input should be", "expected")
-            raise InputError(f"{name}: {said}, not {value!r}.") from error
-    kind(**{**base, **given})
+            problem = error.errors()[0]["msg"].replace("Input should be", "expected")
+            raise InputError(f"{name}: {problem}, found {value!r}") from error
+    kind(**{**base, **settings})
 
 
 def _try(make: Callable[[], Any]) -> None:
@@ -145,5 +139,5 @@ def _try(make: Callable[[], Any]) -> None:
             make()
         except InputError:
             raise
-        except Exception as error:  # a library's own words; the setting is wrong all the same
-            raise InputError(f"A setting cannot be used ({' '.join(str(error).split())}).") from error
+        except Exception as error:  # of a library; the setting is wrong all the same
+            raise InputError(f"a setting cannot be used: {' '.join(str(error).split())}") from error

@@ -246,7 +246,7 @@ def _fit_network(
     network: nn.Module,
     source: _Source,
     parts: Parts,
-    task: Task[Any],
+    task: Task,
     settings: TrainSettings,
     checkpoint: Path | None,
     track: Track,

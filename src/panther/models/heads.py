@@ -11,6 +11,7 @@ with an optional network s shared by all prototypes; all C networks are one batc
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from panther.errors import InputError
+from panther.errors import InputError, check_choice, check_whole
 from panther.models.blocks import Columns
 from panther.registry import Registry
 
@@ -102,21 +103,21 @@ class StructuredSettings:
 
     def __post_init__(self) -> None:
         for stage in ("shared", "per_prototype", "after"):
-            if getattr(self, stage) not in STAGES:
-                raise InputError(f"{stage} is {getattr(self, stage)!r}; known are {', '.join(STAGES)}.")
-            if getattr(self, f"{stage}_dim") < 1:
-                raise InputError(
-                    f"{stage}_dim is {getattr(self, f'{stage}_dim')}; it is a number of units, at least 1."
-                )
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"dropout is {self.dropout}; it is a probability below 1.")
+            check_choice(stage, getattr(self, stage), STAGES)
+            check_whole(f"{stage}_dim", getattr(self, f"{stage}_dim"), 1, 1_000_000)
+        check_dropout(self.dropout)
+
+
+def check_dropout(dropout: float) -> None:
+    """Refuse what is no probability below 1."""
+    if not 0 <= dropout < 1:
+        raise InputError(f"dropout: {dropout}, expected 0 to below 1")
 
 
 PAPER = {
     "paper-classification": StructuredSettings(per_prototype="mlp", after="mlp"),
     "paper-survival": StructuredSettings(shared="mlp", per_prototype="mlp"),
 }
-_STRUCTURED_OPTIONS = tuple(StructuredSettings.__dataclass_fields__)
 
 
 class StatisticGates(nn.Module):
@@ -149,18 +150,15 @@ class Structured(nn.Module):
     def __init__(self, shape: tuple[int, ...], n_outputs: int, settings: StructuredSettings) -> None:
         super().__init__()
         if len(shape) < 2:
-            raise InputError(
-                f"A structured head needs one token per prototype, (C, t), but the embedding is {' x '.join(map(str, shape))} numbers; "
-                "use the readout `all` of panther without blocks (or h2t, ot), or another head."
-            )
+            raise InputError("A structured head needs one token per prototype: use panther without blocks, ot or h2t")
         n_prototypes, token = shape[:2]
         rest = shape[2] if len(shape) == 3 else 0
         self.sizes = (n_prototypes, token, rest)
         self.gates = StatisticGates(n_prototypes, token, rest) if rest and settings.gates else nn.Identity()
         dropout = settings.dropout
         self.shared, width = STAGES[settings.shared](nn.Linear, token, settings.shared_dim, dropout)
-        own: Layer = lambda n_in, n_out: PerPrototypeLinear(n_prototypes, n_in, n_out)  # noqa: E731
-        self.per_prototype, width = STAGES[settings.per_prototype](own, width, settings.per_prototype_dim, dropout)
+        layer = partial(PerPrototypeLinear, n_prototypes)
+        self.per_prototype, width = STAGES[settings.per_prototype](layer, width, settings.per_prototype_dim, dropout)
         width *= n_prototypes
         if rest:
             self.slide, extra = STAGES[settings.per_prototype](nn.Linear, rest, settings.per_prototype_dim, dropout)
@@ -204,30 +202,22 @@ def linear(shape: tuple[int, ...], n_outputs: int, bias: bool = True) -> nn.Modu
 def mlp(shape: tuple[int, ...], n_outputs: int, hidden: int | Sequence[int] = 512, dropout: float = 0.1) -> nn.Module:
     """One or more hidden layers on the whole vector."""
     widths = [_numbers(shape), *([hidden] if isinstance(hidden, int) else hidden)]
-    if len(widths) < 2 or min(widths) < 1 or not 0 <= dropout < 1:
-        raise InputError(
-            f"An mlp needs hidden layers of at least 1 unit and dropout below 1, not {hidden} and {dropout}."
-        )
+    check_dropout(dropout)
+    if len(widths) < 2 or min(widths) < 1:
+        raise InputError(f"hidden: {hidden}, expected one or more layers of at least 1 unit")
     layers = [_mlp(nn.Linear, a, b, dropout)[0] for a, b in pairwise(widths)]
     return Flat(nn.Sequential(*layers, nn.Linear(widths[-1], n_outputs)))
 
 
-@heads.register("structured", options=_STRUCTURED_OPTIONS)
-def structured(shape: tuple[int, ...], n_outputs: int, **options: Any) -> nn.Module:
-    """Structured head with every stage at choice."""
-    return Structured(shape, n_outputs, StructuredSettings(**options))
+def structured(
+    shape: tuple[int, ...], n_outputs: int, *, preset: StructuredSettings = StructuredSettings(), **options: Any
+) -> nn.Module:
+    """Structured head: as the paper's for classification or survival, or with every stage at choice."""
+    return Structured(shape, n_outputs, replace(preset, **options))
 
 
-@heads.register("paper-classification", options=_STRUCTURED_OPTIONS)
-def paper_classification(shape: tuple[int, ...], n_outputs: int, **options: Any) -> nn.Module:
-    """Per-prototype networks, then one after concatenation."""
-    return Structured(shape, n_outputs, replace(PAPER["paper-classification"], **options))
-
-
-@heads.register("paper-survival", options=_STRUCTURED_OPTIONS)
-def paper_survival(shape: tuple[int, ...], n_outputs: int, **options: Any) -> nn.Module:
-    """One network shared by all prototypes, then per-prototype networks."""
-    return Structured(shape, n_outputs, replace(PAPER["paper-survival"], **options))
+for _name, _preset in {"structured": StructuredSettings(), **PAPER}.items():
+    heads.register(_name, options=tuple(StructuredSettings.__dataclass_fields__))(partial(structured, preset=_preset))
 
 
 def token_shape(columns: Columns) -> tuple[int, ...]:

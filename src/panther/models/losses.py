@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from panther.errors import InputError, check_choice
+from panther.errors import InputError
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, class_weights: Tensor | None = None) -> Tensor:
@@ -58,7 +58,6 @@ def cox(log_risk: Tensor, time: Tensor, event: Tensor, ties: str = "efron") -> T
     ties : str
         `efron` or `breslow`.
     """
-    check_choice("treatment of ties", ties, TIES)
     eta, event = log_risk.reshape(-1), event.reshape(-1).bool()
     if not bool(event.any()):
         return eta.sum() * 0.0
@@ -150,7 +149,7 @@ def time_bins(time: np.ndarray, event: np.ndarray, n_bins: int = 4) -> np.ndarra
         raise InputError(f"Discrete survival needs at least 2 time bins, not {n_bins}.")
     seen = np.asarray(time, np.float64)[np.asarray(event, bool)]
     if len(seen) == 0:
-        raise InputError("No training patient has an event, so there are no time bins; check the censorship column.")
+        raise InputError("No training patient has an event, so there are no time bins")
     edges = np.unique(np.quantile(seen, np.linspace(0, 1, n_bins + 1)[1:-1]))
     return edges if len(edges) else seen[:1]
 

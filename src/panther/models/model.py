@@ -32,7 +32,7 @@ class Model:
 
     method: Named
     head: Named
-    task: Task[Any]
+    task: Task
     network: nn.Module  # the head on scaled embeddings, or a supervised network on bags
     dim: int  # features per patch
     encoder: str | None
@@ -86,7 +86,7 @@ class Model:
 def embedding_model(
     method: Named,
     head: Named,
-    task: Task[Any],
+    task: Task,
     network: nn.Module,
     blocks: tuple[Block, ...],
     scaler: AnyScaler,

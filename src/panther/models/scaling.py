@@ -1,21 +1,17 @@
-r"""A slide's mixture, each prototype weighted by its share: what differs counts by how many patches show it.
+r"""Scaling embeddings before a head sees them; by default share-weighted, one number per kind of statistic.
 
-A prototype that holds three patches of a slide has a mean and a variance that are noise; in the raw embedding they count as much as those
-of three hundred. Here the parameters of a component are weighted by the square root of its share, so that distances are
+The danger in standardising every coordinate: a prototype that is nearly absent from the training slides has a mean and a
+variance that hardly vary there; divided by their tiny deviation they explode on a test slide that has it. The danger in one
+number for all: C proportions are lost among 2 C d other numbers. The danger in taking all prototypes alike: a prototype that holds three
+patches of a slide has a mean and a variance that are noise; in the raw embedding they count as much as those of three hundred. With
+`share-weighted` the parameters of a component are weighted by the square root of its share, so that distances are
 
 .. math:: \sum_c \Big(\sqrt{\pi_c} - \sqrt{\pi'_c}\Big)^2,\quad \sum_c \big\|\sqrt{\pi_c} (\mu_c - m_c) - \sqrt{\pi'_c} (\mu'_c - m_c)\big\|^2
 
 and likewise for the variances; m and V are the training slides' usual parameters. The mean of all patches, :math:`\sum_c \pi_c \mu_c`, is kept
-beside them: where single tissues are too small to be judged, it is the best that is known. See `docs/decisions/0009`.
+beside them: where single tissues are too small to be judged, it is the best that is known. Measured in `docs/decisions/0005`, `0007`, `0009`.
 
-Scaling embeddings before a head sees them. By default share-weighted, one number per kind of statistic.
-
-The danger in standardising every coordinate: a prototype that is nearly absent from the training slides has a mean and a
-variance that hardly vary there; divided by their tiny deviation they explode on a test slide that has it. The danger in one
-number for all: C proportions are lost among 2 C d other numbers. The danger in taking all prototypes alike: those that hold three patches are
-noise. Measured in `docs/decisions/0005`, `0007` and `0009`.
-
-Scaling of representations that stand side by side: each by itself, then all of the same total variance.
+Representations that stand side by side are scaled each by itself, then all to the same total variance.
 """
 
 import math
@@ -111,9 +107,7 @@ class Scaler:
     def __call__(self, x: Tensor) -> Tensor:
         """Scale rows (..., D), as float32 (or as the scaling itself is)."""
         if x.shape[-1] != self.dim_in:
-            raise InputError(
-                f"The embedding has {x.shape[-1]} numbers but the scaling was fitted to {self.dim_in}; embed with the same method and prototypes."
-            )
+            raise InputError(f"The embedding has {x.shape[-1]} numbers, but the scaling was fitted to {self.dim_in}")
         x = x.to(self.shift.dtype)
         if self.reduction is not None:
             x = self.reduction(x)
@@ -237,16 +231,12 @@ class CoordinateScaler:
 
     def __post_init__(self) -> None:
         if not 0 <= self.shrinkage <= 1:
-            raise InputError(
-                f"shrinkage is {self.shrinkage}; it lies between 0 (plain standardisation) and 1 (by block)."
-            )
+            raise InputError(f"shrinkage: {self.shrinkage}, expected 0 (plain standardisation) to 1 (by block)")
 
     def fit(self, x: Tensor | np.ndarray, columns: Columns | None = None) -> Scaler:
         """Fit on training rows (n, D); warns."""
         warnings.warn(
-            "Scaling every coordinate by its own deviation can let nearly absent prototypes explode on slides that have them; "
-            "compare with the scaling 'block'.",
-            stacklevel=2,
+            "Scaling every coordinate lets nearly absent prototypes explode; compare with 'block'.", stacklevel=2
         )
         mean, variance = moments(x)
         block = _block_variance(variance, columns)
@@ -266,7 +256,7 @@ class NoScaler:
 def moments(x: Tensor | np.ndarray, read: Callable[[Tensor], Tensor] | None = None) -> tuple[Tensor, Tensor]:
     """Mean and variance of each column (of what is read of the rows), float64, in two passes over blocks of rows; NaN is refused."""
     if len(x) == 0:
-        raise InputError("There are no training rows to fit the scaling on.")
+        raise InputError("There are no training rows to fit the scaling on")
     square = torch.zeros(1, dtype=torch.float64)
     held = list(_blocks(x, read)) if len(x) <= ROWS else None  # one block is read once
     mean = _mean(x, held or _blocks(x, read))
@@ -286,7 +276,8 @@ def _mean(x: Tensor | np.ndarray, blocks: Iterable[Tensor]) -> Tensor:
         total = total + block.sum(0)
     mean = total / len(x)
     if not bool(torch.isfinite(mean).all()):
-        raise InputError(f"Training row {_bad_row(x)} holds NaN or an infinite number; embed this sample again.")
+        finite = torch.cat([torch.isfinite(block).all(1) for block in _blocks(x)])
+        raise InputError(f"Training row {int(finite.int().argmin())} holds NaN or an infinite number; embed it again")
     return mean
 
 
@@ -295,7 +286,7 @@ def build_scaler(name: str, options: Mapping[str, Any] | None = None) -> Fits:
     try:
         return scalers[name](**(options or {}))
     except TypeError as error:
-        raise InputError(f"The scaling {name!r} does not take these settings ({error}).") from error
+        raise InputError(f"scaling {name!r}: {error}") from error
 
 
 def _balanced(mean: Tensor, variance: Tensor, columns: Columns | None) -> Scaler:
@@ -331,11 +322,11 @@ def _statistics(columns: Columns | None, width: int) -> tuple[Tensor, list[str]]
     if columns is None:
         return torch.zeros(width, dtype=torch.int64), [""]
     if len(columns) != width:
-        raise InputError(f"The embedding has {width} numbers but {len(columns)} names for them.")
-    found = list(map(itemgetter(1), columns))
-    names = sorted(set(found))
+        raise InputError(f"The embedding has {width} numbers, but {len(columns)} names for them")
+    statistics = list(map(itemgetter(1), columns))
+    names = sorted(set(statistics))
     number = {name: position for position, name in enumerate(names)}
-    return torch.from_numpy(np.fromiter(map(number.__getitem__, found), np.int64, width)), names
+    return torch.from_numpy(np.fromiter(map(number.__getitem__, statistics), np.int64, width)), names
 
 
 def _finished(shift: Tensor, variance: Tensor) -> Scaler:
@@ -348,11 +339,6 @@ def _blocks(x: Tensor | np.ndarray, read: Callable[[Tensor], Tensor] | None = No
         rows = x[start : start + ROWS]
         block = torch.as_tensor(np.array(rows) if isinstance(rows, np.ndarray) else rows).double()
         yield block if read is None else read(block)
-
-
-def _bad_row(x: Tensor | np.ndarray) -> int:
-    finite = torch.cat([torch.isfinite(block).all(1) for block in _blocks(x)])
-    return int((~finite).nonzero()[0]) if not bool(finite.all()) else 0
 
 
 UNSCALED = "none"  # the scaling that leaves embeddings as they are
@@ -377,22 +363,25 @@ class JointScaler:
         """Scale rows (..., D), each part of them by its own scaling."""
         if x.shape[-1] != sum(self._widths):
             raise InputError(
-                f"The embedding has {x.shape[-1]} numbers but the scaling was fitted to {sum(self._widths)}; join the same representations."
+                f"The embedding has {x.shape[-1]} numbers, but the scaling was fitted to {sum(self._widths)}"
             )
         pieces = x.split(self._widths, -1)
         return torch.cat([part(piece) for part, piece in zip(self.parts, pieces, strict=True)], -1)
 
     def columns(self, columns: Columns) -> Columns:
         """Part and statistic of each scaled number; none belongs to one prototype, because other parts have none."""
-        own = enumerate(self._scaled_columns(columns))
-        return [(-1, f"{number} {statistic}", j) for number, part in own for j, (_, statistic, _) in enumerate(part)]
+        parts = enumerate(self.columns_of_parts(columns))
+        return [(-1, f"{number} {statistic}", j) for number, part in parts for j, (_, statistic, _) in enumerate(part)]
 
     def blocks(self, columns: Columns) -> np.ndarray:
         """Part (and statistic, where it is weighed) of each scaled number: a probe weighs the parts against each other."""
-        own = enumerate(zip(self.parts, self.optional, self._scaled_columns(columns), strict=True))
-        return np.array(
-            [_block_name(n, s, part.weigh, optional) for n, (part, optional, names) in own for _, s, _ in names]
-        )
+        names = []
+        for number, (part, scaled) in enumerate(zip(self.parts, self.columns_of_parts(columns), strict=True)):
+            sign = OPTIONAL if self.optional[number] else ""
+            for _, statistic, _ in scaled:
+                plain = f"{number} {statistic if part.weigh else ''}"
+                names.append(sign + (statistic if statistic == COVARIATES else plain))
+        return np.array(names)
 
     def state(self) -> dict[str, Tensor]:
         """Plain tensors to save."""
@@ -402,14 +391,10 @@ class JointScaler:
     def _widths(self) -> list[int]:
         return [part.dim_in for part in self.parts]
 
-    def _scaled_columns(self, columns: Columns) -> list[Columns]:
+    def columns_of_parts(self, columns: Columns) -> list[Columns]:
+        """Prototype, statistic and dimension of the scaled numbers of each part."""
         ends = np.cumsum(self._widths).tolist()
         return [part.columns(columns[end - part.dim_in : end]) for part, end in zip(self.parts, ends, strict=True)]
-
-
-def _block_name(number: int, statistic: str, weigh: bool, optional: bool) -> str:
-    name = statistic if statistic == COVARIATES else f"{number} {statistic if weigh else ''}"
-    return OPTIONAL + name if optional else name
 
 
 AnyScaler = Scaler | JointScaler
@@ -427,30 +412,23 @@ def fit_scaler(scaling: Named, x: Tensor | np.ndarray, blocks: Sequence[Block]) 
 
 
 def fit_parts(scaling: Named, x: Tensor | np.ndarray, parts: Sequence[Part]) -> AnyScaler:
-    """Scaling of training rows (n, D), which are these parts side by side."""
-    ends = np.cumsum([len(part.columns) for part in parts]).tolist()
-    fitted = [
-        _fit_part(scaling, part.method, x[:, end - len(part.columns) : end], part.columns)
-        for part, end in zip(parts, ends, strict=True)
-    ]
+    """Scaling of training rows (n, D), which are these parts side by side, each after its reduction where it has one."""
+    fits, fitted, start = build_scaler(scaling.name, scaling.options), [], 0
+    for part in parts:
+        rows, start = x[:, start : start + len(part.columns)], start + len(part.columns)
+        reduction = fit_reduction(part.method, rows)
+        if reduction is None:
+            fitted.append(fits.fit(rows, part.columns))
+        else:
+            reduced = reduction(torch.as_tensor(np.asarray(rows)).float())
+            fitted.append(replace(fits.fit(reduced), reduction=reduction))
     if len(fitted) == 1:
         return fitted[0]
-    optional = tuple(part.optional for part in parts)
-    if scaling.name == UNSCALED:
-        return JointScaler(tuple(fitted), optional)
-    # a scaled part of D numbers has a total variance of D: without this the widest would be all that a head sees
-    widths = [len(part.shift) for part in fitted]
-    mean = sum(widths) / len(widths)
-    scaled = (replace(part, scale=part.scale * math.sqrt(w / mean)) for part, w in zip(fitted, widths, strict=True))
-    return JointScaler(tuple(scaled), optional)
-
-
-def _fit_part(scaling: Named, method: Named, x: Tensor | np.ndarray, columns: Columns) -> Scaler:
-    """Scaling of one block, after its reduction where it has one."""
-    fits, reduction = build_scaler(scaling.name, scaling.options), fit_reduction(method, x)
-    if reduction is None:
-        return fits.fit(x, columns)
-    return replace(fits.fit(reduction(torch.as_tensor(np.asarray(x)).float())), reduction=reduction)
+    if scaling.name != UNSCALED:
+        # a scaled part of D numbers has a total variance of D: without this the widest would be all that a head sees
+        mean = sum(len(part.shift) for part in fitted) / len(fitted)
+        fitted = [replace(part, scale=part.scale * math.sqrt(len(part.shift) / mean)) for part in fitted]
+    return JointScaler(tuple(fitted), tuple(part.optional for part in parts))
 
 
 def scaler_from_state(state: Mapping[str, Tensor]) -> AnyScaler:
@@ -459,6 +437,6 @@ def scaler_from_state(state: Mapping[str, Tensor]) -> AnyScaler:
         return Scaler.from_state(state)
     parts: dict[int, dict[str, Tensor]] = {}
     for name, tensor in state.items():
-        number, _, own = name.partition(".")
-        parts.setdefault(int(number), {})[own] = tensor
+        number, _, field = name.partition(".")
+        parts.setdefault(int(number), {})[field] = tensor
     return JointScaler(tuple(Scaler.from_state(parts[number]) for number in sorted(parts)))

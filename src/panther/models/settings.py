@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import Field
 
 from panther.cohort.spec import Strict
-from panther.errors import InputError, check_number, check_seed, check_whole, make_plain, suggestion
+from panther.errors import InputError, check_choice, check_number, check_seed, check_whole, make_plain, suggestion
 
 
 class Named(Strict):
@@ -77,23 +77,18 @@ class TrainSettings:
         make_plain(self)
         for name in ("epochs", "batch_size", "accumulate"):
             check_whole(name, getattr(self, name), 1, 1_000_000)
+        for name in ("weight_decay", "warmup_epochs", "input_dropout"):
+            check_number(name, getattr(self, name), 0)
         check_number("learning_rate", self.learning_rate, 0, above=True)
-        check_number("weight_decay", self.weight_decay, 0)
-        check_number("warmup_epochs", self.warmup_epochs, 0)
-        check_number("input_dropout", self.input_dropout, 0)
-        check_whole("min_epochs", self.min_epochs, 0, 1_000_000)
+        check_whole("min_epochs", self.min_epochs, 0, self.epochs)
         check_whole("min_steps", self.min_steps, 0, 1_000_000)
+        check_whole("patience", 1 if self.patience is None else self.patience, 1, 1_000_000)
         check_seed(self.seed)
-        if not 0 <= self.warmup_epochs <= self.epochs:
-            raise InputError(f"warmup_epochs is {self.warmup_epochs}; it lies between 0 and epochs ({self.epochs}).")
-        if not 0 <= self.input_dropout < 1:
-            raise InputError(f"input_dropout is {self.input_dropout}; it is a share from 0 to below 1.")
-        if not 0 <= self.min_epochs <= self.epochs:
-            raise InputError(f"min_epochs is {self.min_epochs}; it lies between 0 and epochs ({self.epochs}).")
-        if self.patience is not None:
-            check_whole("patience", self.patience, 1, 1_000_000)
-        if self.keep not in ("last", "best"):
-            raise InputError(f"keep is {self.keep!r}; give last or best.")
+        check_choice("keep", self.keep, ("last", "best"))
+        if self.warmup_epochs > self.epochs:
+            raise InputError(f"warmup_epochs: {self.warmup_epochs}, expected 0 to epochs ({self.epochs})")
+        if self.input_dropout >= 1:
+            raise InputError(f"input_dropout: {self.input_dropout}, expected 0 to below 1")
 
     def for_batches(self, number: int) -> "TrainSettings":
         """With accumulation and epochs that make the least number of steps, for so many batches an epoch."""
@@ -168,5 +163,5 @@ def usual_preset(kind: str, *, network: bool) -> str:
 def preset(name: str) -> Preset:
     """Preset of that name, or a sentence that lists the known ones."""
     if name not in PRESETS:
-        raise InputError(f"There is no training preset {name!r}; {suggestion(name, PRESETS)}.")
+        raise InputError(f"There is no training preset {name!r}; {suggestion(name, PRESETS)}")
     return PRESETS[name]

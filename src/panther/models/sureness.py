@@ -169,7 +169,7 @@ FEWEST = 10  # patients below which a temperature is noise and a 90 % set holds 
 
 
 def learn_promise(
-    task: Task[Any], prediction: Prediction, target: Target, patients: np.ndarray, source: str, by_class: bool = False
+    task: Task, prediction: Prediction, target: Target, patients: np.ndarray, source: str, by_class: bool = False
 ) -> Promise:
     """Temperature and prediction sets of classes (at their level in each class, if so), or intervals of values, from samples not trained on."""
     number = len(np.unique(patients))

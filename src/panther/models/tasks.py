@@ -1,27 +1,17 @@
-"""What a task is: what a network's outputs mean, how they are taught and judged.
-
-Tasks of classes: one of K that have no order, or grades that have one.
-
-Survival tasks: Cox, discrete time and ranking.
-
-Tasks of numbers: squared error, or Huber's loss, which large errors move less.
-
-A network learns the value in units of the training part's standard deviation about its mean, so that learning rates and Huber's threshold
-mean the same for a percentage and for a count of cells; predictions are in the units of the table.
-
-Task of several labels at once, each yes or no; what is not known of a sample teaches nothing and is not judged.
-
-Tasks: what a network's outputs mean, how they are taught and judged. With them no code asks "is this survival?".
+"""Tasks: what a network's outputs mean, how they are trained and judged. With them no code asks "is this survival?".
 
 Everything that a task learns (classes, time bins, units) is fixed by `fit` on the training target alone. A task is a frozen value
 that can be written as plain settings and made again from them.
+
+A network of numbers learns the value in units of the training part's standard deviation about its mean, so that learning rates and Huber's
+threshold mean the same for a percentage and for a count of cells; predictions are in the units of the table.
 """
 
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -29,45 +19,32 @@ from torch import Tensor
 from torch.nn import functional
 
 from panther.cohort.targets import Classes, Kind, Labels, Survival, Target, Values
-from panther.errors import InputError, check_number
-from panther.evaluation import survival_metrics
-from panther.evaluation.metrics import (
-    PRINTED,
-    binary_auroc,
-    classification_metrics,
-    label_metric,
-    mean_of_defined,
-    root_mean_square_error,
-    value_metrics,
-)
-from panther.models.losses import (
-    balanced_weights,
-    cox,
-    cross_entropy,
-    digitise,
-    discrete_nll,
-    grade_log_probabilities,
-    log_survival_from,
-    ranking,
-    risk_from_hazards,
-    time_bins,
-)
+from panther.errors import InputError, check_choice, check_number, listed
+from panther.evaluation import metrics, survival_metrics
+from panther.models import losses
 from panther.registry import Registry
 
 Prediction = Mapping[str, np.ndarray]  # first axis: samples
-T = TypeVar("T", Classes, Survival, Values, Labels)
+Reference = tuple[Prediction, Any] | None  # predictions and target of the training part
+KINDS: dict[Kind, str] = {  # in words
+    "classification": "classes",
+    "survival": "survival times",
+    "regression": "values",
+    "labels": "several labels",
+}
 
 
-class Task(ABC, Generic[T]):
+class Task(ABC):
     """What outputs mean. `name` is what a study file says, e.g. ``loss: cox``."""
 
     name: ClassVar[str]
-    compares: ClassVar[bool] = False  # the loss compares samples of a batch: one sample at a time teaches nothing
     kind: ClassVar[Kind]  # of its target
+    output: ClassVar[str]  # array of a prediction that holds the numbers of `output_names`
+    compares: ClassVar[bool] = False  # the loss compares samples of a batch: one sample at a time teaches nothing
 
     @classmethod
     @abstractmethod
-    def fit(cls, target: T, **options: Any) -> Self:
+    def fit(cls, target: Any, **options: Any) -> Self:
         """Task for this training target; refuses a target that nothing can be learnt from."""
 
     @property
@@ -75,12 +52,17 @@ class Task(ABC, Generic[T]):
     def n_outputs(self) -> int:
         """Logits a sample."""
 
+    @property
     @abstractmethod
-    def encode(self, target: T) -> dict[str, Tensor]:
+    def output_names(self) -> tuple[str, ...]:
+        """What the numbers of a prediction are: classes, labels, `risk`, or `value`."""
+
+    @abstractmethod
+    def encode(self, target: Any) -> dict[str, Tensor]:
         """Target as tensors, first axis samples: the `batch` that `loss` is given."""
 
     @abstractmethod
-    def decode(self, batch: Mapping[str, Tensor]) -> T:
+    def decode(self, batch: Mapping[str, Tensor]) -> Target:
         """Target again from its tensors."""
 
     @abstractmethod
@@ -95,38 +77,27 @@ class Task(ABC, Generic[T]):
     def columns(self, prediction: Prediction) -> dict[str, Any]:
         """Predictions as columns of a table."""
 
-    @property
     @abstractmethod
-    def output_names(self) -> tuple[str, ...]:
-        """What the numbers of a prediction are: classes, labels, `risk`, or `value`."""
+    def judge(
+        self, prediction: Prediction, target: Any, reference: Reference = None, counts: np.ndarray | None = None
+    ) -> dict[str, np.ndarray]:
+        """The metrics of `judged`, NaN where one is not defined; `counts` (..., n) says how often each sample counts.
 
-    @abstractmethod
-    def numbers(self, prediction: Prediction) -> np.ndarray:
-        """The numbers of predictions (n, len(output_names))."""
+        One number for each of the counts, (...,), so that thousands of resamples are one call; without them each sample counts once.
+        """
+
+    def metrics(self, prediction: Prediction, target: Any, reference: Reference = None) -> dict[str, float]:
+        """All metrics of predictions, also those without an interval; some need the reference."""
+        return {name: float(value) for name, value in self.judge(prediction, target, reference).items()}
 
     @property
     def judged(self) -> tuple[str, ...]:
         """Metrics that get intervals and comparisons."""
-        return PRINTED[self.kind]
+        return metrics.PRINTED[self.kind]
 
-    @abstractmethod
-    def metrics(
-        self, prediction: Prediction, target: T, reference: "tuple[Prediction, T] | None" = None
-    ) -> dict[str, float]:
-        """Judge predictions; `reference` are predictions and target of the training part, for metrics that need them."""
-
-    @abstractmethod
-    def judge(
-        self,
-        prediction: Prediction,
-        target: T,
-        reference: "tuple[Prediction, T] | None" = None,
-        counts: np.ndarray | None = None,
-    ) -> dict[str, np.ndarray]:
-        """The metrics of `judged` only, NaN where one is not defined; `counts` (..., n) says how often each sample counts.
-
-        One number for each of the counts, (...,), so that thousands of resamples are one call; without them each sample counts once.
-        """
+    def numbers(self, prediction: Prediction) -> np.ndarray:
+        """The numbers of predictions (n, len(output_names))."""
+        return prediction[self.output].reshape(-1, len(self.output_names))
 
     def settings(self) -> dict[str, Any]:
         """Plain values from which :func:`load_task` makes this task again."""
@@ -141,55 +112,61 @@ class TaskInfo:
     options: tuple[str, ...]  # names of the settings
 
 
-tasks: Registry[type[Task[Any]], TaskInfo] = Registry("loss", TaskInfo)
+tasks: Registry[type[Task], TaskInfo] = Registry("loss", TaskInfo)
+
+
+def fit_task(name: str, target: Target, **options: Any) -> Any:
+    """Task of that loss for a training target; refuses a loss for another kind of target, and unknown options."""
+    entry = tasks.entry(name)
+    if not isinstance(target, entry.metadata.target):
+        suitable = " or ".join(e.name for e in tasks if isinstance(target, e.metadata.target))
+        raise InputError(f"The loss {name!r} does not fit a target of {KINDS[target.kind]}; use {suitable}")
+    tasks.check_options(name, options)
+    return entry.value.fit(target, **options)
+
+
+def load_task(settings: Mapping[str, Any]) -> Task:
+    """Task from its `settings()`, also after a trip through JSON."""
+    kind = tasks[settings["loss"]]
+    values = {f.name: settings[f.name] for f in fields(kind) if f.name in settings}  # type: ignore[arg-type]
+    return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
 
 
 @dataclass(frozen=True)
-class ClassTask(Task[Classes]):
+class ClassTask(Task):
     """What losses of classes share: the probability of each, judged alike."""
 
     names: tuple[str, ...]
     class_weights: tuple[float, ...] | None = None
     kind: ClassVar[Kind] = "classification"
+    output: ClassVar[str] = "probabilities"
 
     @classmethod
-    def fit(cls, target: Classes, class_weights: str | tuple[float, ...] | None = None) -> Self:  # type: ignore[override]
+    def fit(cls, target: Classes, class_weights: Any = None) -> Self:  # type: ignore[override]
         """Classes of the training part; `class_weights` may be "balanced" or one number per class."""
-        counts = np.bincount(target.labels, minlength=len(target.names))
-        if (counts > 0).sum() < 2:
-            only = target.names[int(counts.argmax())] if counts.sum() else "none"
-            raise InputError(f"All training samples have one class ({only}); a classifier needs at least two.")
-        absent = [name for name, count in zip(target.names, counts, strict=True) if count == 0]
-        if absent:
-            raise InputError(
-                f"No training sample has the class {', '.join(map(repr, absent))}, so it can never be predicted; "
-                "split again stratified by the label, or leave the class out."
-            )
+        counts, names = target.counts(), tuple(target.names)
+        if target.only_class() is not None or not len(target):
+            raise InputError(f"All training samples have one class ({target.only_class()}), expected at least two")
+        if absent := [name for name, count in counts.items() if count == 0]:
+            raise InputError(f"No training sample has the class {listed(absent)}; split stratified, or leave it out")
         if class_weights == "balanced":
-            class_weights = balanced_weights(target.labels, len(target.names))
-        elif class_weights is not None and (
-            isinstance(class_weights, str) or len(class_weights) != len(target.names) or min(class_weights) <= 0
+            class_weights = losses.balanced_weights(target.labels, len(names))
+        elif isinstance(class_weights, str) or (
+            class_weights is not None and (len(class_weights) != len(names) or min(class_weights) <= 0)
         ):
-            raise InputError(
-                f"class_weights is {class_weights!r}; give 'balanced' or {len(target.names)} positive numbers, one per class."
-            )
-        return cls(tuple(target.names), None if class_weights is None else tuple(map(float, class_weights)))
+            raise InputError(f"class_weights: {class_weights!r}, expected 'balanced' or {len(names)} positive numbers")
+        return cls(names, None if class_weights is None else tuple(map(float, class_weights)))
 
     def encode(self, target: Classes) -> dict[str, Tensor]:
         """`label` (n,), in the training part's order of classes."""
-        return {"label": torch.as_tensor(self._own_labels(target), dtype=torch.int64)}
+        return {"label": torch.as_tensor(self._known_labels(target), dtype=torch.int64)}
 
-    def _own_labels(self, target: Classes) -> np.ndarray:
+    def _known_labels(self, target: Classes) -> np.ndarray:
         if tuple(target.names) == self.names:
             return target.labels
-        unknown = sorted({target.names[k] for k in np.unique(target.labels)} - set(self.names))
-        if unknown:
-            raise InputError(
-                f"The class {', '.join(map(repr, unknown))} was not trained on (known are {', '.join(self.names)}); "
-                "map it to a known class or leave these samples out."
-            )
-        position = {name: k for k, name in enumerate(self.names)}
-        return np.array([position[target.names[k]] for k in target.labels], np.int64)
+        if unknown := sorted({target.names[k] for k in np.unique(target.labels)} - set(self.names)):
+            raise InputError(f"The class {unknown[0]!r} was not trained on, expected one of {listed(self.names)}")
+        return np.array([self.names.index(target.names[k]) for k in target.labels], np.int64)
 
     def decode(self, batch: Mapping[str, Tensor]) -> Classes:
         """Classes of a batch."""
@@ -204,33 +181,23 @@ class ClassTask(Task[Classes]):
         """The classes."""
         return self.names
 
-    def numbers(self, prediction: Prediction) -> np.ndarray:
-        """Probabilities (n, K)."""
-        return prediction["probabilities"]
-
     def columns(self, prediction: Prediction) -> dict[str, Any]:
         """`predicted`, the likeliest class, and `probability_<class>`."""
         p = prediction["probabilities"]
-        own = {"predicted": [self.names[k] for k in p.argmax(1)]}
-        return own | {f"probability_{name}": p[:, k] for k, name in enumerate(self.names)}
-
-    def metrics(
-        self, prediction: Prediction, target: Classes, reference: tuple[Prediction, Classes] | None = None
-    ) -> dict[str, float]:
-        """Balanced accuracy, weighted F1, quadratic kappa, AUROC, accuracy."""
-        found = classification_metrics(self._own_labels(target), prediction["probabilities"])
-        return {name: float(value) for name, value in found.items()}
+        likeliest = {"predicted": [self.names[k] for k in p.argmax(1)]}
+        return likeliest | {f"probability_{name}": p[:, k] for k, name in enumerate(self.names)}
 
     def judge(
-        self,
-        prediction: Prediction,
-        target: Classes,
-        reference: tuple[Prediction, Classes] | None = None,
-        counts: np.ndarray | None = None,
+        self, prediction: Prediction, target: Classes, reference: Reference = None, counts: np.ndarray | None = None
     ) -> dict[str, np.ndarray]:
-        """All but accuracy."""
-        found = classification_metrics(self._own_labels(target), prediction["probabilities"], counts)
-        return {name: found[name] for name in self.judged}
+        """Balanced accuracy, weighted F1, quadratic kappa, AUROC."""
+        values = metrics.classification_metrics(self._known_labels(target), prediction["probabilities"], counts)
+        return {name: values[name] for name in self.judged}
+
+    def metrics(self, prediction: Prediction, target: Classes, reference: Reference = None) -> dict[str, float]:
+        """Those, and accuracy."""
+        values = metrics.classification_metrics(self._known_labels(target), prediction["probabilities"])
+        return {name: float(value) for name, value in values.items()}
 
 
 @tasks.register("cross-entropy", target=Classes, options=("class_weights",))
@@ -247,7 +214,7 @@ class Classification(ClassTask):
 
     def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Cross-entropy."""
-        return cross_entropy(logits, batch["label"], self.weights())
+        return losses.cross_entropy(logits, batch["label"], self.weights())
 
     def predict(self, logits: Tensor) -> dict[str, np.ndarray]:
         """`probabilities` (n, K)."""
@@ -268,17 +235,25 @@ class Grades(ClassTask):
 
     def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Negative log-likelihood of the grades."""
-        return cross_entropy(grade_log_probabilities(logits), batch["label"], self.weights())
+        return losses.cross_entropy(losses.grade_log_probabilities(logits), batch["label"], self.weights())
 
     def predict(self, logits: Tensor) -> dict[str, np.ndarray]:
         """`probabilities` (n, K)."""
-        return {"probabilities": grade_log_probabilities(logits.double()).exp().cpu().numpy()}
+        return {"probabilities": losses.grade_log_probabilities(logits.double()).exp().cpu().numpy()}
 
 
-class SurvivalTask(Task[Survival]):
+class SurvivalTask(Task):
     """What the survival losses share: one risk a patient, judged by the c-index."""
 
     kind: ClassVar[Kind] = "survival"
+    output: ClassVar[str] = "risk"
+    output_names = ("risk",)
+
+    @classmethod
+    def fit(cls, target: Survival, **options: Any) -> Self:
+        """Nothing to learn; the target is checked."""
+        check_survival(target)
+        return cls(**options)
 
     @property
     def n_outputs(self) -> int:
@@ -288,10 +263,8 @@ class SurvivalTask(Task[Survival]):
     def encode(self, target: Survival) -> dict[str, Tensor]:
         """`time` and `event`, (n,)."""
         # float64: days differ in the last digit where float32 would tie them
-        return {
-            "time": torch.as_tensor(target.time, dtype=torch.float64),
-            "event": torch.as_tensor(target.event, dtype=torch.bool),
-        }
+        time = torch.as_tensor(target.time, dtype=torch.float64)
+        return {"time": time, "event": torch.as_tensor(target.event, dtype=torch.bool)}
 
     def decode(self, batch: Mapping[str, Tensor]) -> Survival:
         """Time and event of a batch."""
@@ -300,15 +273,6 @@ class SurvivalTask(Task[Survival]):
     def predict(self, logits: Tensor) -> dict[str, np.ndarray]:
         """`risk` (n,)."""
         return {"risk": logits.double().reshape(-1).cpu().numpy()}
-
-    @property
-    def output_names(self) -> tuple[str, ...]:
-        """The risk."""
-        return ("risk",)
-
-    def numbers(self, prediction: Prediction) -> np.ndarray:
-        """Risks (n, 1)."""
-        return prediction["risk"][:, None]
 
     def columns(self, prediction: Prediction) -> dict[str, Any]:
         """`risk`."""
@@ -320,33 +284,27 @@ class SurvivalTask(Task[Survival]):
         """Predicted survival (n, len(times)); None where the loss defines none."""
         return None
 
-    def metrics(
-        self, prediction: Prediction, target: Survival, reference: tuple[Prediction, Survival] | None = None
-    ) -> dict[str, float]:
+    def metrics(self, prediction: Prediction, target: Survival, reference: Reference = None) -> dict[str, float]:
         """c-index; with a reference also Uno's, the mean time-dependent AUC and, where survival is predicted, the integrated Brier score."""
-        found = {name: float(value) for name, value in self.judge(prediction, target, reference).items()}
+        values = super().metrics(prediction, target, reference)
         if reference is None:
-            return {"c_index": found["c_index"]}
+            return {"c_index": values["c_index"]}
         outcome, known = (target.time, target.event), (reference[1].time, reference[1].event)
         times = survival_metrics.evaluation_times(outcome, known)
-        found["time_auc"] = survival_metrics.time_dependent_auc(outcome, prediction["risk"], times, known)[1]
+        values["time_auc"] = survival_metrics.time_dependent_auc(outcome, prediction["risk"], times, known)[1]
         survival = self.survival_at(prediction, times, reference)
         if survival is not None:
-            found["integrated_brier"] = survival_metrics.integrated_brier(outcome, survival, times, known)
-        return found
+            values["integrated_brier"] = survival_metrics.integrated_brier(outcome, survival, times, known)
+        return values
 
     def judge(
-        self,
-        prediction: Prediction,
-        target: Survival,
-        reference: tuple[Prediction, Survival] | None = None,
-        counts: np.ndarray | None = None,
+        self, prediction: Prediction, target: Survival, reference: Reference = None, counts: np.ndarray | None = None
     ) -> dict[str, np.ndarray]:
         """Both c-indices from one count of the pairs; Uno's needs the reference's censoring."""
         pairs = survival_metrics.comparable_pairs(target.time, target.event, prediction["risk"], counts)
-        unknown = np.full(len(pairs.index), np.nan)
-        known = None if reference is None else (reference[1].time, reference[1].event)
-        weight = unknown if known is None else survival_metrics.uno_weights(target.time[pairs.index], known)
+        weight = np.full(len(pairs.index), np.nan)
+        if reference is not None:
+            weight = survival_metrics.uno_weights(target.time[pairs.index], (reference[1].time, reference[1].event))
         return {"c_index": pairs.concordance(), "c_index_uno": pairs.concordance(weight)}
 
 
@@ -359,15 +317,12 @@ class CoxSurvival(SurvivalTask):
     name: ClassVar[str] = "cox"
     compares: ClassVar[bool] = True
 
-    @classmethod
-    def fit(cls, target: Survival, ties: str = "efron") -> Self:  # type: ignore[override]
-        """Nothing to learn; the target is checked."""
-        check_survival(target)
-        return cls(ties)
+    def __post_init__(self) -> None:
+        check_choice("treatment of ties", self.ties, losses.TIES)
 
     def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Negative log partial likelihood within the batch."""
-        return cox(logits, batch["time"], batch["event"], self.ties)
+        return losses.cox(logits, batch["time"], batch["event"], self.ties)
 
     def survival_at(
         self, prediction: Prediction, times: np.ndarray, reference: tuple[Prediction, Survival]
@@ -395,16 +350,13 @@ class DiscreteSurvival(SurvivalTask):
     def fit(cls, target: Survival, n_bins: int = 4, alpha: float = 0.5, on_edge: str = "later") -> Self:  # type: ignore[override]
         """Bins from quantiles of the uncensored training times."""
         check_survival(target)
-        if on_edge not in ("later", "earlier"):
-            raise InputError(
-                f"on_edge is {on_edge!r}; a time on the edge of two bins belongs to the later or the earlier."
-            )
+        check_choice("on_edge", on_edge, ("later", "earlier"))
         if not 0 <= alpha < 1:
-            raise InputError(f"alpha is {alpha}; it weighs the uncensored and lies in [0, 1).")
-        edges = time_bins(target.time, target.event, n_bins)
+            raise InputError(f"alpha: {alpha}, expected 0 to below 1")
+        edges = losses.time_bins(target.time, target.event, n_bins)
         if len(edges) < n_bins - 1:
             warnings.warn(
-                f"The events have too few distinct times for {n_bins} bins; {len(edges) + 1} are used.", stacklevel=2
+                f"The events have too few distinct times: {len(edges) + 1} bins instead of {n_bins}.", stacklevel=2
             )
         return cls(tuple(map(float, edges)), alpha, on_edge)
 
@@ -414,21 +366,18 @@ class DiscreteSurvival(SurvivalTask):
         return len(self.edges) + 1
 
     def encode(self, target: Survival) -> dict[str, Tensor]:
-        """`bin`, `event`, and `time` for those who want it, (n,)."""
-        bins = digitise(target.time, np.array(self.edges), self.on_edge)
+        """`bin`, `event` and `time`, (n,)."""
+        bins = losses.digitise(target.time, np.array(self.edges), self.on_edge)
         return {**super().encode(target), "bin": torch.as_tensor(bins)}
 
     def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Discrete-time negative log-likelihood."""
-        return discrete_nll(logits, batch["bin"], batch["event"], self.alpha)
+        return losses.discrete_nll(logits, batch["bin"], batch["event"], self.alpha)
 
     def predict(self, logits: Tensor) -> dict[str, np.ndarray]:
         """`risk` (n,), and `survival` (n, T) after each bin."""
-        logits = logits.double()
-        return {
-            "risk": risk_from_hazards(logits).cpu().numpy(),
-            "survival": log_survival_from(logits).exp().cpu().numpy(),
-        }
+        survival = losses.log_survival_from(logits.double()).exp()
+        return {"risk": losses.risk_from_hazards(logits.double()).cpu().numpy(), "survival": survival.cpu().numpy()}
 
     def survival_at(
         self, prediction: Prediction, times: np.ndarray, reference: tuple[Prediction, Survival]
@@ -449,44 +398,40 @@ class RankingSurvival(SurvivalTask):
     name: ClassVar[str] = "ranking"
     compares: ClassVar[bool] = True
 
-    @classmethod
-    def fit(cls, target: Survival, tied_times: bool = True) -> Self:  # type: ignore[override]
-        """Nothing to learn; the target is checked."""
-        check_survival(target)
-        return cls(tied_times)
-
     def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Smooth 1 - c-index within the batch."""
-        return ranking(logits, batch["time"], batch["event"], self.tied_times)
+        return losses.ranking(logits, batch["time"], batch["event"], self.tied_times)
 
 
-def check_survival(target: Survival, what: str = "training") -> None:
-    """Refuse a target that no survival model can be fitted to, or judged on."""
+def check_survival(target: Survival) -> None:
+    """Refuse a target that no survival model can be fitted to."""
     time = np.asarray(target.time, np.float64)
-    if len(time) == 0:
-        raise InputError(f"There are no {what} patients with a survival time; check the table and the split.")
-    if not np.isfinite(time).all():
-        raise InputError(
-            f"{int((~np.isfinite(time)).sum())} {what} patients have no finite survival time; leave them out or fill it in."
-        )
-    if (time <= 0).any():
-        raise InputError(
-            f"{int((time <= 0).sum())} {what} patients have a survival time of {time.min():g}; times must be above 0, so mend them or leave them out."
-        )
+    if wrong := int((~(np.isfinite(time) & (time > 0))).sum()):
+        bad = time[~(np.isfinite(time) & (time > 0))][0]
+        raise InputError(f"{wrong} training patients have no survival time above 0, e.g. {bad:g}; leave them out")
     if not np.asarray(target.event).any():
-        raise InputError(
-            f"None of the {len(time)} {what} patients has an event, so there is nothing to learn from; "
-            "check the censorship column (1 = censored) or choose other folds."
-        )
+        raise InputError(f"None of the {len(time)} training patients has an event; check the column (1 = censored?)")
 
 
 @dataclass(frozen=True)
-class ValueTask(Task[Values]):
+class ValueTask(Task):
     """What losses of numbers share: one value, judged alike."""
 
     mean: float  # of the training part
     scale: float  # its standard deviation
     kind: ClassVar[Kind] = "regression"
+    output: ClassVar[str] = "value"
+    output_names: ClassVar[tuple[str, ...]] = ("value",)
+
+    @classmethod
+    def fit(cls, target: Values, **options: Any) -> Self:
+        """Units of the training part; refuses values that nothing can be learnt from."""
+        values = np.asarray(target.values, np.float64)
+        if len(values) == 0 or not np.isfinite(values).all():
+            raise InputError("A training sample has no finite value; leave it out")
+        if values.std() == 0:
+            raise InputError(f"All {len(values)} training samples have the value {values[0]:g}, expected several")
+        return cls(float(values.mean()), float(values.std()), **options)
 
     @property
     def n_outputs(self) -> int:
@@ -509,47 +454,20 @@ class ValueTask(Task[Values]):
         """`value` (n,), in the units of the table."""
         return {"value": self.mean + self.scale * logits.double().reshape(-1).cpu().numpy()}
 
-    @property
-    def output_names(self) -> tuple[str, ...]:
-        """The value."""
-        return ("value",)
-
-    def numbers(self, prediction: Prediction) -> np.ndarray:
-        """Values (n, 1)."""
-        return prediction["value"][:, None]
-
     def columns(self, prediction: Prediction) -> dict[str, Any]:
         """`predicted`."""
         return {"predicted": prediction["value"]}
 
-    def metrics(
-        self, prediction: Prediction, target: Values, reference: tuple[Prediction, Values] | None = None
-    ) -> dict[str, float]:
-        """Both correlations, R2, mean absolute and root mean square error."""
-        found = self.judge(prediction, target)
-        found["rmse"] = root_mean_square_error(target.values, prediction["value"])
-        return {name: float(value) for name, value in found.items()}
-
     def judge(
-        self,
-        prediction: Prediction,
-        target: Values,
-        reference: tuple[Prediction, Values] | None = None,
-        counts: np.ndarray | None = None,
+        self, prediction: Prediction, target: Values, reference: Reference = None, counts: np.ndarray | None = None
     ) -> dict[str, np.ndarray]:
-        """All but the root mean square error."""
-        return value_metrics(target.values, prediction["value"], counts)
+        """Both correlations, R2 and the mean absolute error."""
+        return metrics.value_metrics(target.values, prediction["value"], counts)
 
-
-def _moments(target: Values) -> tuple[float, float]:
-    """Mean and standard deviation of the training values; refuses values that nothing can be learnt from."""
-    values = np.asarray(target.values, np.float64)
-    if len(values) == 0 or not np.isfinite(values).all():
-        raise InputError("A training sample has no finite value; leave it out or fill it in.")
-    scale = float(values.std())
-    if scale == 0:
-        raise InputError(f"All {len(values)} training samples have the value {values[0]:g}; there is nothing to learn.")
-    return float(values.mean()), scale
+    def metrics(self, prediction: Prediction, target: Values, reference: Reference = None) -> dict[str, float]:
+        """Those, and the root mean square error."""
+        rmse = metrics.root_mean_square_error(target.values, prediction["value"])
+        return {**super().metrics(prediction, target), "rmse": float(rmse)}
 
 
 @tasks.register("mse", target=Values, options=())
@@ -558,11 +476,6 @@ class SquaredError(ValueTask):
     """Mean squared error."""
 
     name: ClassVar[str] = "mse"
-
-    @classmethod
-    def fit(cls, target: Values) -> Self:  # type: ignore[override]
-        """Units of the training part."""
-        return cls(*_moments(target))
 
     def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Squared error in units of the training variance."""
@@ -577,11 +490,8 @@ class HuberError(ValueTask):
     delta: float = 1.0  # training standard deviations from which on an error counts as large
     name: ClassVar[str] = "huber"
 
-    @classmethod
-    def fit(cls, target: Values, delta: float = 1.0) -> Self:  # type: ignore[override]
-        """Units of the training part."""
-        check_number("delta", delta, 0, above=True)
-        return cls(*_moments(target), float(delta))
+    def __post_init__(self) -> None:
+        check_number("delta", self.delta, 0, above=True)
 
     def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Huber's loss in units of the training variance."""
@@ -590,21 +500,19 @@ class HuberError(ValueTask):
 
 @tasks.register("binary-cross-entropy", target=Labels, options=())
 @dataclass(frozen=True)
-class ManyLabels(Task[Labels]):
-    """The probability of each label, by itself."""
+class ManyLabels(Task):
+    """The probability of each of several labels, by itself; what is not known of a sample teaches nothing and is not judged."""
 
     names: tuple[str, ...]
     name: ClassVar[str] = "binary-cross-entropy"
     kind: ClassVar[Kind] = "labels"
+    output: ClassVar[str] = "label_probabilities"
 
     @classmethod
     def fit(cls, target: Labels) -> Self:  # type: ignore[override]
         """Labels of the training part, which must have both of each."""
-        for name, has, known in zip(target.names, target.positive, target.known, strict=True):
-            if has in (0, known):
-                raise InputError(
-                    f"The training part does not have both, samples with and without, of the label {name!r}; leave it out, or split again."
-                )
+        if one_sided := target.one_sided():
+            raise InputError(f"The training part does not have both, yes and no, of the label {one_sided[0]!r}")
         return cls(tuple(target.names))
 
     @property
@@ -613,14 +521,19 @@ class ManyLabels(Task[Labels]):
         return len(self.names)
 
     @property
+    def output_names(self) -> tuple[str, ...]:
+        """The labels."""
+        return self.names
+
+    @property
     def judged(self) -> tuple[str, ...]:
         """The mean over labels, and each label."""
-        return (*PRINTED[self.kind], *map(label_metric, self.names))
+        return (*metrics.PRINTED[self.kind], *map(metrics.label_metric, self.names))
 
     def encode(self, target: Labels) -> dict[str, Tensor]:
         """`labels` (n, L), NaN where one is not known."""
         if tuple(target.names) != self.names:
-            raise InputError(f"The labels are {', '.join(target.names)}, but {', '.join(self.names)} were trained on.")
+            raise InputError(f"The labels are {listed(target.names)}, expected {listed(self.names)} as in the training")
         return {"labels": torch.as_tensor(target.values, dtype=torch.float64)}
 
     def decode(self, batch: Mapping[str, Tensor]) -> Labels:
@@ -638,80 +551,19 @@ class ManyLabels(Task[Labels]):
         """`label_probabilities` (n, L); they do not add up to 1."""
         return {"label_probabilities": torch.sigmoid(logits.double()).cpu().numpy()}
 
-    @property
-    def output_names(self) -> tuple[str, ...]:
-        """The labels."""
-        return self.names
-
-    def numbers(self, prediction: Prediction) -> np.ndarray:
-        """Probabilities (n, L)."""
-        return prediction["label_probabilities"]
-
     def columns(self, prediction: Prediction) -> dict[str, Any]:
         """`probability_<label>`."""
         return {f"probability_{name}": prediction["label_probabilities"][:, k] for k, name in enumerate(self.names)}
 
-    def metrics(
-        self, prediction: Prediction, target: Labels, reference: tuple[Prediction, Labels] | None = None
-    ) -> dict[str, float]:
-        """AUROC of each label, and their mean."""
-        return {name: float(value) for name, value in self.judge(prediction, target).items()}
-
     def judge(
-        self,
-        prediction: Prediction,
-        target: Labels,
-        reference: tuple[Prediction, Labels] | None = None,
-        counts: np.ndarray | None = None,
+        self, prediction: Prediction, target: Labels, reference: Reference = None, counts: np.ndarray | None = None
     ) -> dict[str, np.ndarray]:
         """AUROC of each label on those of whom it is known, and the mean over the labels that have one."""
         each = {}
         for k, name in enumerate(self.names):
             known = np.flatnonzero(~np.isnan(target.values[:, k]))
-            own = None if counts is None else counts[..., known]
             score = prediction["label_probabilities"][known, k]
-            each[label_metric(name)] = binary_auroc(target.values[known, k] == 1, score, own)
-        return {"macro_auroc": mean_of_defined(np.stack(list(each.values()), -1)), **each}
-
-
-__all__ = [
-    "Classification",
-    "CoxSurvival",
-    "DiscreteSurvival",
-    "Grades",
-    "HuberError",
-    "ManyLabels",
-    "Prediction",
-    "RankingSurvival",
-    "SquaredError",
-    "Task",
-    "check_survival",
-    "fit_task",
-    "load_task",
-    "tasks",
-]
-KINDS: dict[Kind, str] = {  # in words
-    "classification": "classes",
-    "survival": "survival times",
-    "regression": "values",
-    "labels": "several labels",
-}
-
-
-def fit_task(name: str, target: Target, **options: Any) -> Task[Any]:
-    """Task of that loss for a training target; refuses a loss for another kind of target, and unknown options."""
-    entry = tasks.entry(name)
-    if not isinstance(target, entry.metadata.target):
-        suitable = [e.name for e in tasks if isinstance(target, e.metadata.target)]
-        raise InputError(
-            f"The loss {name!r} does not fit a target of {KINDS[target.kind]}; use {' or '.join(suitable)}."
-        )
-    tasks.check_options(name, options)
-    return entry.value.fit(target, **options)
-
-
-def load_task(settings: Mapping[str, Any]) -> Task[Any]:
-    """Task from its `settings()`, also after a trip through JSON."""
-    kind = tasks[settings["loss"]]
-    values = {f.name: settings[f.name] for f in fields(kind) if f.name in settings}  # type: ignore[arg-type]
-    return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
+            each[metrics.label_metric(name)] = metrics.binary_auroc(
+                target.values[known, k] == 1, score, None if counts is None else counts[..., known]
+            )
+        return {"macro_auroc": metrics.mean_of_defined(np.stack(list(each.values()), -1)), **each}

@@ -1,14 +1,4 @@
-r"""Where a trainer's batches come from: a protocol, and embeddings in memory or on disk.
-
-AdamW (Loshchilov and Hutter 2019) as functions, on torch's own arithmetic without its class.
-
-.. math:: \theta \leftarrow (1 - \eta \lambda)\, \theta - \eta\, \hat m / (\sqrt{\hat v} + \epsilon)
-
-The first `torch.optim.AdamW` of a process imports torch's compiler, more than a second in each worker of a study, and a step of a linear
-head costs several times as much in the class, or in the function `torch.optim.adamw`, as in the arithmetic. So the kernel of both is called
-directly. The bytes are those of `torch.optim.AdamW(fused=True)`: one pass over memory, not ten.
-
-A trainer one can read: plain torch, the same bytes for the same seed on a CPU, resumable after any epoch.
+"""A trainer one can read: plain torch, the same bytes for the same seed on a CPU, resumable after any epoch.
 
 What randomness an epoch needs (order, dropout) is seeded by (seed, epoch), and the learning rate is a function of the
 step, so a checkpoint is parameters, optimiser and history: nothing else has to be remembered.
@@ -17,10 +7,10 @@ step, so a checkpoint is parameters, optimiser and history: nothing else has to 
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -36,6 +26,8 @@ from panther.models.settings import TrainSettings
 from panther.models.tasks import Task
 from panther.storage.tensors import TensorFileError, read_checkpoint, write_checkpoint
 from panther.store import hash_of
+
+logger = logging.getLogger(__name__)
 
 HELD_BYTES = 256 << 20  # of embeddings, up to which they are held in memory
 BLOCK = 256  # rows that are read at a time
@@ -58,66 +50,66 @@ class BatchSource(Protocol):
         """Batches of that epoch; the same for the same numbers, whatever ran before."""
 
 
-@dataclass(frozen=True, eq=False)
 class ArraySource:
     """Embeddings as an array or memory map, with their encoded target.
 
     Rows are read and scaled once where they are few enough to hold and where a row is scaled alike whatever lies beside it; else as they come.
+
+    Parameters
+    ----------
+    x : Tensor or ndarray
+        (n, ...), every row of the cohort.
+    target : mapping
+        Encoded target of the chosen rows, each (n_rows, ...).
+    rows : ndarray, optional
+        Rows of x, e.g. the training part; all by default.
     """
 
-    x: Tensor | np.ndarray  # (n, ...), every row of the cohort
-    target: Mapping[str, Tensor]  # each (n_rows, ...), of the chosen rows
-    batch_size: int
-    rows: np.ndarray | None = None  # which rows of x, e.g. the training part; None takes all
-    scaler: AnyScaler | None = None
-    shuffle: bool = True
-    _held: Tensor | None = field(default=None, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        rows = np.arange(len(self.x)) if self.rows is None else np.asarray(self.rows)
-        object.__setattr__(self, "rows", rows)
-        sizes = {len(values) for values in self.target.values()}
+    def __init__(
+        self,
+        x: Tensor | np.ndarray,
+        target: Mapping[str, Tensor],
+        batch_size: int,
+        rows: np.ndarray | None = None,
+        scaler: AnyScaler | None = None,
+        shuffle: bool = True,
+    ) -> None:
+        self.x, self.target, self.batch_size, self.scaler, self.shuffle = x, target, batch_size, scaler, shuffle
+        self.rows = rows = np.arange(len(x)) if rows is None else np.asarray(rows)
+        sizes = {len(values) for values in target.values()}
         if len(rows) == 0 or sizes != {len(rows)}:
-            raise InputError(
-                f"There are {len(rows)} embeddings for {sorted(sizes)} targets; both must be the same samples."
-            )
+            raise InputError(f"There are {len(rows)} embeddings for {sorted(sizes)} targets, expected the same samples")
         # a product of matrices (a reduction) may round a row as its neighbours have it
-        alike = self.scaler is None or all(part.reduction is None for part in scaler_parts(self.scaler))
+        alike = scaler is None or all(part.reduction is None for part in scaler_parts(scaler))
         held: list[Tensor] = []
         for start in range(0, len(rows), BLOCK):
             block = self._read(rows[start : start + BLOCK])
             bad = (~torch.isfinite(block.flatten(1)).all(1)).nonzero()
             if len(bad):
-                row = int(rows[start + int(bad[0])])
                 raise InputError(
-                    f"Row {row} of the embeddings holds NaN or an infinite number; embed this sample again."
+                    f"Row {int(rows[start + int(bad[0])])} of the embeddings holds NaN or infinite numbers"
                 )
             if alike and block[0].nbytes * len(rows) <= HELD_BYTES:
                 held.append(self._scaled(block))
-        object.__setattr__(self, "_held", torch.cat(held) if held else None)
+        self._held = torch.cat(held) if held else None
 
     def in_order(self) -> "ArraySource":
         """The same rows as they are."""
         ordered = copy(self)
-        object.__setattr__(ordered, "shuffle", False)
+        ordered.shuffle = False
         return ordered
 
     def __len__(self) -> int:
-        return math.ceil(len(self._rows) / self.batch_size)
+        return math.ceil(len(self.rows) / self.batch_size)
 
     def epoch(self, epoch: int, seed: int) -> Iterator[Batch]:
         """Batches in a new order every epoch, or as they are."""
-        order = torch.arange(len(self._rows))
+        order = torch.arange(len(self.rows))
         if self.shuffle:
             order = torch.randperm(len(order), generator=torch.Generator().manual_seed(mixed_seed(seed, epoch)))
         for chosen in order.split(self.batch_size):
-            x = self._scaled(self._read(self._rows[chosen.numpy()])) if self._held is None else self._held[chosen]
+            x = self._scaled(self._read(self.rows[chosen.numpy()])) if self._held is None else self._held[chosen]
             yield {"x": x}, {k: v[chosen] for k, v in self.target.items()}
-
-    @property
-    def _rows(self) -> np.ndarray:
-        assert self.rows is not None
-        return self.rows
 
     def _read(self, rows: np.ndarray) -> Tensor:
         if isinstance(self.x, Tensor):
@@ -132,80 +124,6 @@ def mixed_seed(seed: int, epoch: int) -> int:
     """Seed of one epoch, unrelated to its neighbours'."""
     return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> 1)
 
-
-BETAS, EPSILON = (0.9, 0.999), 1e-8
-
-
-class Group(NamedTuple):
-    """Parameters that decay alike, and for each of them the moments of its gradient and the steps that it made."""
-
-    params: list[nn.Parameter]
-    weight_decay: float
-    means: list[Tensor]
-    squares: list[Tensor]
-    steps: list[Tensor]  # each (), float32
-
-    def state(self) -> dict[str, list[Tensor]]:
-        """What a checkpoint keeps, by name."""
-        return {"means": self.means, "squares": self.squares, "steps": self.steps}
-
-
-def parameter_group(params: Sequence[nn.Parameter], weight_decay: float) -> Group:
-    """Parameters that have made no follow_gradients yet."""
-    return Group(
-        list(params),
-        weight_decay,
-        [torch.zeros_like(p, requires_grad=False) for p in params],
-        [torch.zeros_like(p, requires_grad=False) for p in params],
-        [torch.zeros((), device=p.device) for p in params],
-    )
-
-
-@torch.no_grad()
-def follow_gradients(groups: Iterable[Group], rate: float) -> None:
-    """Follow the gradients, which are gone afterwards; a parameter without one stays where it is, and does not decay."""
-    for own in groups:
-        there = [p.grad is not None for p in own.params]
-        params, means, squares, steps = (
-            [value for value, has in zip(values, there, strict=True) if has]
-            for values in (own.params, own.means, own.squares, own.steps)
-        )
-        if not params:
-            continue
-        torch._foreach_add_(steps, 1)
-        torch._fused_adamw_(
-            params,
-            [p.grad for p in params if p.grad is not None],
-            means,
-            squares,
-            [],  # of AMSGrad
-            steps,
-            amsgrad=False,
-            beta1=BETAS[0],
-            beta2=BETAS[1],
-            lr=rate,
-            weight_decay=own.weight_decay,
-            eps=EPSILON,
-            maximize=False,
-        )
-        for p in params:
-            p.grad = None
-
-
-@torch.no_grad()
-def _restore(groups: Sequence[Group], states: Sequence[dict[str, list[Tensor]]]) -> None:
-    """Give the moments and steps that a checkpoint kept back to the same parameters."""
-    for own, kept in zip(groups, states, strict=True):
-        for name, values in own.state().items():
-            for value, before in zip(values, kept[name], strict=True):
-                value.copy_(before)
-
-
-__all__ = ["ArraySource", "BatchSource", "Fitted", "describe", "fit", "predict_logits"]
-
-logger = logging.getLogger(__name__)
-
-State = dict[str, Tensor]
 
 CHECKPOINT_SHARE = 0.05  # of the time: an epoch of a linear head takes less than writing its checkpoint to disk
 
@@ -225,7 +143,7 @@ class _Progress:
     history: list[dict[str, float]]
     best: float | None = None
     best_epoch: int = -1
-    best_state: State | None = None
+    best_state: dict[str, Tensor] | None = None
 
     def stopped(self, settings: TrainSettings) -> bool:
         """Whether there is nothing left to do."""
@@ -237,7 +155,7 @@ class _Progress:
 def fit(
     model: nn.Module,
     batches: BatchSource,
-    task: Task[Any],
+    task: Task,
     settings: TrainSettings,
     *,
     val: BatchSource | None = None,
@@ -264,16 +182,15 @@ def fit(
     settings = settings.for_batches(len(batches))
     device = torch.device(settings.device)
     model.to(device)
-    groups = _decayed(model, settings)
+    optimiser = _optimiser(model, settings)
     key = _key(model, task, settings, len(batches))
-    progress = _resume(checkpoint, key, model, groups) or _Progress([])
+    progress = _resume(checkpoint, key, model, optimiser) or _Progress([])
     due = time.monotonic() + worth_keeping  # when a checkpoint is worth its time again
-    for epoch in track(
-        range(len(progress.history), settings.epochs), "training", settings.epochs - len(progress.history)
-    ):
+    done = len(progress.history)
+    for epoch in track(range(done, settings.epochs), "training", settings.epochs - done):
         if progress.stopped(settings):
             break
-        row = {"epoch": float(epoch), **_train_epoch(model, batches, task, settings, groups, epoch)}
+        row = {"epoch": float(epoch), **_train_epoch(model, batches, task, settings, optimiser, epoch)}
         if val is not None:
             row |= _validated(model, val, task, settings)
             if improves(row["val_loss"], progress.best):
@@ -281,7 +198,8 @@ def fit(
                 progress.best_state = {k: v.detach().cpu().clone() for k, v in model.state_dict().items()}
         progress.history.append(row)
         if checkpoint is not None and (start := time.monotonic()) >= due:
-            _save(checkpoint, key, model, groups, progress)
+            state = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "progress": vars(progress)}
+            write_checkpoint(checkpoint, {"key": key, **state})
             due = start + (time.monotonic() - start) / CHECKPOINT_SHARE
         logger.info("%s", describe(row, settings))
         if on_epoch is not None:
@@ -298,20 +216,22 @@ def improves(loss: float, best: float | None) -> bool:
     return not math.isnan(loss) and (best is None or loss < best)
 
 
-def _decayed(model: nn.Module, settings: TrainSettings) -> list[Group]:
-    """Parameters by their weight decay."""
-    everything = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    free = [p for name, p in everything if not settings.decay_biases and (p.ndim < 2 or name.endswith("bias"))]
-    rest = [p for _, p in everything if not any(p is other for other in free)]
-    return [parameter_group(p, decay) for p, decay in ((rest, settings.weight_decay), (free, 0.0)) if p]
+def _optimiser(model: nn.Module, settings: TrainSettings) -> torch.optim.AdamW:
+    """AdamW (Loshchilov and Hutter 2019); biases and gains do not decay where the settings say so."""
+    groups: dict[float, list[nn.Parameter]] = {}
+    for name, p in model.named_parameters():
+        free = not settings.decay_biases and (p.ndim < 2 or name.endswith("bias"))
+        if p.requires_grad:
+            groups.setdefault(0.0 if free else settings.weight_decay, []).append(p)
+    return torch.optim.AdamW([{"params": p, "weight_decay": decay} for decay, p in groups.items()], fused=True)
 
 
 def _train_epoch(
     model: nn.Module,
     batches: BatchSource,
-    task: Task[Any],
+    task: Task,
     settings: TrainSettings,
-    groups: Sequence[Group],
+    optimiser: torch.optim.AdamW,
     epoch: int,
 ) -> dict[str, float]:
     """One pass; gradients of `accumulate` batches are averaged for each step, also in the last, shorter group."""
@@ -326,23 +246,24 @@ def _train_epoch(
             size = len(next(iter(batch.values())))
             if task.compares and n_batches > 1 and settings.batch_size == 1:
                 raise InputError(
-                    f"The loss {task.name!r} compares the patients of a batch, and here a batch is one patient; use nll, or a larger batch_size."
+                    f"The loss {task.name!r} compares the patients of a batch: found batch_size 1; or use nll"
                 )
             with _precision(settings):
                 outputs = model(**inputs)
-            own = getattr(model, "loss", None)
-            loss = task.loss(logits_of(outputs), batch) if own is None else own(outputs, batch, task)
+            instance_loss = getattr(model, "loss", None)
+            loss = instance_loss(outputs, batch, task) if instance_loss else task.loss(logits_of(outputs), batch)
             if not math.isfinite(value := float(loss.detach())):
-                raise InputError(
-                    f"The loss became {value} in epoch {epoch + 1}; lower learning_rate, scale the embeddings, or look for extreme numbers in them."
-                )
+                raise InputError(f"The loss became {value} in epoch {epoch + 1}; lower learning_rate")
             start = number - number % settings.accumulate
             together = min(settings.accumulate, n_batches - start)
             (loss if together == 1 else loss / together).backward()
             total, samples = total + value * size, samples + size
             if (number + 1) % settings.accumulate == 0 or number + 1 == n_batches:
                 rate = settings.rate(epoch + (start + number + 1) / 2 / n_batches)  # the middle of this step's batches
-                follow_gradients(groups, rate)
+                for group in optimiser.param_groups:
+                    group["lr"] = rate
+                optimiser.step()
+                optimiser.zero_grad()
     return {"learning_rate": rate, "train_loss": total / max(samples, 1)}
 
 
@@ -393,7 +314,7 @@ def moved(values: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
     return {k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in values.items()}
 
 
-def _validated(model: nn.Module, val: BatchSource, task: Task[Any], settings: TrainSettings) -> dict[str, float]:
+def _validated(model: nn.Module, val: BatchSource, task: Task, settings: TrainSettings) -> dict[str, float]:
     """Loss over the whole validation part at once: a Cox loss of small batches would be another quantity."""
     logits, batch = predict_logits(model, val, settings)
     found = {"loss": float(task.loss(logits, batch)), **task.metrics(task.predict(logits), task.decode(batch))}
@@ -405,36 +326,23 @@ def _precision(settings: TrainSettings) -> AbstractContextManager[Any]:
     return torch.autocast(device, torch.bfloat16) if settings.mixed_precision and device == "cuda" else nullcontext()
 
 
-def _key(model: nn.Module, task: Task[Any], settings: TrainSettings, n_batches: int) -> str:
+def _key(model: nn.Module, task: Task, settings: TrainSettings, n_batches: int) -> str:
     """Hash of what a training starts from; a checkpoint of anything else is not continued."""
-    plain = asdict(replace(settings, device=""))
-    weights = ((name.encode(), _bytes(value)) for name, value in model.state_dict().items())
-    return hash_of([plain, task.settings(), n_batches], *(part for pair in weights for part in pair))
+    weights: list[bytes] = []
+    for name, value in model.state_dict().items():
+        weights += [name.encode(), value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()]
+    return hash_of([asdict(replace(settings, device="")), task.settings(), n_batches], *weights)
 
 
-def _bytes(tensor: Tensor) -> bytes:
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-
-
-def _save(path: Path, key: str, model: nn.Module, groups: Sequence[Group], progress: _Progress) -> None:
-    optimiser = [group.state() for group in groups]
-    write_checkpoint(
-        path, {"key": key, "model": model.state_dict(), "optimiser": optimiser, "progress": vars(progress)}
-    )
-
-
-def _resume(path: Path | None, key: str, model: nn.Module, groups: Sequence[Group]) -> _Progress | None:
+def _resume(path: Path | None, key: str, model: nn.Module, optimiser: torch.optim.AdamW) -> _Progress | None:
     if path is None or not path.exists():
         return None
     try:
         content = read_checkpoint(path)
-        if (found := content["key"]) == key:
-            _restore(groups, content["optimiser"])
+        if content["key"] == key:
+            model.load_state_dict(content["model"])
+            optimiser.load_state_dict(content["optimiser"])
+            return _Progress(**content["progress"])
     except (TensorFileError, LookupError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: is not a checkpoint that can be read; delete it to train from the start.") from error
-    if found != key:
-        raise InputError(
-            f"{path}: the checkpoint belongs to other settings or another model; delete it or give another name."
-        )
-    model.load_state_dict(content["model"])
-    return _Progress(**content["progress"])
+        raise InputError(f"{path}: cannot be read as a checkpoint; delete it to train from the start") from error
+    raise InputError(f"{path}: the checkpoint belongs to other settings or another model; delete it")

@@ -29,7 +29,7 @@ class Evaluation:
     part: str
     subgroup: str  # empty: everybody
     by: str  # column that makes the subgroup
-    task: Task[Any]
+    task: Task
     prediction: dict[str, np.ndarray]
     target: Target
     ids: tuple[str, ...]

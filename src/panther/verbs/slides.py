@@ -184,8 +184,15 @@ def extract(
     from panther.encoders.pipeline import ExtractSettings
     from panther.encoders.sources import list_tile_folders
     from panther.encoders.step import EncoderChoice, FeatureStep, TileStep, run_steps
-    from panther.engine import cluster_device, count_processes, find_device, is_cluster, open_executor, open_work
-    from panther.engine import part_of
+    from panther.engine import (
+        cluster_device,
+        count_processes,
+        find_device,
+        is_cluster,
+        open_executor,
+        open_work,
+        part_of,
+    )
     from panther.slides import Job, PatchStep, SlideFiles, Tissue, TissueStep, list_slides, read_mpp_table
     from panther.slides.cache import SlideCache
     from panther.slides.contours import write_annotation
