@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from panther.errors import InputError
     from panther.estimators import EmbeddingClassifier, EmbeddingCox, EmbeddingRegressor, EmbeddingScaler, Panther
     from panther.estimators.site_kfold import SiteKFold
-    from panther.explain.attribution.make import attribute
-    from panther.explain.concordance.make import concordance
-    from panther.explain.kaplan_meier import kaplan_meier
     from panther.models.model import load_model, save_model
     from panther.search.retrieval import retrieval
     from panther.search.similar import similar
@@ -52,7 +49,9 @@ if TYPE_CHECKING:
     from panther.storage.writers import save_bag
     from panther.types import Bag, Mixture, PatchSpec, Prototypes, SlideEmbedding
     from panther.verbs.atlas import make_atlas
+    from panther.verbs.attribute import attribute, kaplan_meier
     from panther.verbs.cohort import make_splits
+    from panther.verbs.concordance import concordance
     from panther.verbs.data import convert, inspect
     from panther.verbs.embed import embed_cohort
     from panther.verbs.map import make_map
@@ -80,18 +79,18 @@ _HOMES = {
     "SiteKFold": "panther.estimators.site_kfold",
     "SlideEmbedding": "panther.types",
     "Split": "panther.cohort.splits",
-    "attribute": "panther.explain.attribution.make",
+    "attribute": "panther.verbs.attribute",
     "build": "panther.aggregators",
     "choose_c": "panther.verbs.prototypes",
     "compare_prototypes": "panther.verbs.prototypes",
-    "concordance": "panther.explain.concordance.make",
+    "concordance": "panther.verbs.concordance",
     "convert": "panther.verbs.data",
     "embed": "panther.aggregators.embed",
     "embed_cohort": "panther.verbs.embed",
     "extract": "panther.verbs.slides",
     "fit_prototypes": "panther.verbs.prototypes",
     "inspect": "panther.verbs.data",
-    "kaplan_meier": "panther.explain.kaplan_meier",
+    "kaplan_meier": "panther.verbs.attribute",
     "list_bags": "panther.storage.bags",
     "load_cohort": "panther.cohort.load",
     "load_model": "panther.models.model",

@@ -15,8 +15,6 @@ import typer
 from typer.main import get_command
 
 from panther.cli import (
-    attribute,
-    concordance,
     retrieval,
     similar,
 )
@@ -38,10 +36,6 @@ app = typer.Typer(
 PANELS: dict[str, dict[str, Callable[..., None]]] = {
     "Look": {
         "similar": similar.similar,
-        "tissue-classifier": concordance.train_classifier,
-        "concordance": concordance.compare,
-        "attribute": attribute.attribute,
-        "kaplan-meier": attribute.kaplan_meier,
     },
     "Predict and compare": {
         "retrieval": retrieval.retrieval,
