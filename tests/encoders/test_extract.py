@@ -58,7 +58,7 @@ import sys, time
 from pathlib import Path
 import torch
 from encoders.making import tiny
-from panther.encoders.extract import ExtractSettings, encode_tiles
+from panther.encoders.extract import encode_tiles
 from panther.encoders.pipeline import ExtractSettings, Pipeline
 encoder = tiny()
 forward = encoder.model.forward

@@ -17,8 +17,6 @@ from typer.main import get_command
 from panther.cli import (
     attribute,
     concordance,
-    retrieval,
-    similar,
 )
 from panther.cli._options import add_panels
 from panther.cli.completion import add_completion
@@ -37,14 +35,10 @@ app = typer.Typer(
 # what one wants to do -> commands
 PANELS: dict[str, dict[str, Callable[..., None]]] = {
     "Look": {
-        "similar": similar.similar,
         "tissue-classifier": concordance.train_classifier,
         "concordance": concordance.compare,
         "attribute": attribute.attribute,
         "kaplan-meier": attribute.kaplan_meier,
-    },
-    "Predict and compare": {
-        "retrieval": retrieval.retrieval,
     },
 }
 # command -> what its fork server imports beside torch, so that the first worker answers at once
