@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from panther.estimators import EmbeddingClassifier, EmbeddingCox, EmbeddingRegressor, EmbeddingScaler, Panther
     from panther.estimators.site_kfold import SiteKFold
     from panther.models.model import load_model, save_model
-    from panther.search.retrieval import retrieval
-    from panther.search.similar import similar
     from panther.slides.open import open_slide
     from panther.storage.bags import list_bags
     from panther.storage.clinical import Columns
@@ -58,6 +56,7 @@ if TYPE_CHECKING:
     from panther.verbs.model import predict, train
     from panther.verbs.prototypes import choose_c, compare_prototypes, fit_prototypes, shift
     from panther.verbs.report import make_report
+    from panther.verbs.search import retrieval, similar
     from panther.verbs.slides import extract
     from panther.verbs.study import run_study
     from panther.verbs.view import view
@@ -102,13 +101,13 @@ _HOMES = {
     "open_bag": "panther.storage.readers",
     "open_slide": "panther.slides.open",
     "predict": "panther.verbs.model",
-    "retrieval": "panther.search.retrieval",
+    "retrieval": "panther.verbs.search",
     "run_study": "panther.verbs.study",
     "save_bag": "panther.storage.writers",
     "save_model": "panther.models.model",
     "save_prototypes": "panther.storage.prototypes",
     "shift": "panther.verbs.prototypes",
-    "similar": "panther.search.similar",
+    "similar": "panther.verbs.search",
     "train": "panther.verbs.model",
     "view": "panther.verbs.view",
 }
