@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from panther.errors import InputError
     from panther.estimators import EmbeddingClassifier, EmbeddingCox, EmbeddingRegressor, EmbeddingScaler, Panther
     from panther.estimators.site_kfold import SiteKFold
-    from panther.explain.attribution.make import attribute
-    from panther.explain.concordance.make import concordance
-    from panther.explain.kaplan_meier import kaplan_meier
     from panther.models.model import load_model, save_model
     from panther.slides.open import open_slide
     from panther.storage.bags import list_bags
@@ -50,7 +47,9 @@ if TYPE_CHECKING:
     from panther.storage.writers import save_bag
     from panther.types import Bag, Mixture, PatchSpec, Prototypes, SlideEmbedding
     from panther.verbs.atlas import make_atlas
+    from panther.verbs.attribute import attribute, kaplan_meier
     from panther.verbs.cohort import make_splits
+    from panther.verbs.concordance import concordance
     from panther.verbs.data import convert, inspect
     from panther.verbs.embed import embed_cohort
     from panther.verbs.map import make_map
@@ -71,9 +70,6 @@ _NAMES = {
     "panther.errors": "InputError",
     "panther.estimators": "EmbeddingClassifier EmbeddingCox EmbeddingRegressor EmbeddingScaler Panther",
     "panther.estimators.site_kfold": "SiteKFold",
-    "panther.explain.attribution.make": "attribute",
-    "panther.explain.concordance.make": "concordance",
-    "panther.explain.kaplan_meier": "kaplan_meier",
     "panther.models.model": "load_model save_model",
     "panther.slides.open": "open_slide",
     "panther.storage.bags": "list_bags",
@@ -83,7 +79,9 @@ _NAMES = {
     "panther.storage.writers": "save_bag",
     "panther.types": "Bag Mixture PatchSpec Prototypes SlideEmbedding",
     "panther.verbs.atlas": "make_atlas",
+    "panther.verbs.attribute": "attribute kaplan_meier",
     "panther.verbs.cohort": "make_splits",
+    "panther.verbs.concordance": "concordance",
     "panther.verbs.data": "convert inspect",
     "panther.verbs.embed": "embed_cohort",
     "panther.verbs.map": "make_map",

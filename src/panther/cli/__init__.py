@@ -195,11 +195,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         logging.basicConfig(format="%(message)s")
         logging.getLogger("panther").setLevel(logging.DEBUG)
     app = build_app()
-    if arguments and arguments[0] not in (*app, "__complete") and not arguments[0].startswith("-"):
-        from panther.cli import old  # until all commands are verbs
-
-        old.main(arguments)
-        return
     with handle_sigterm():
         sys.exit(_run(app, arguments, verbose))
 

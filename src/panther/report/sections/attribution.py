@@ -88,7 +88,7 @@ def _one_output(artefact: Artefact, output: str, names: dict[int, str], position
         [row | {"statistic": SYMBOL.get(row["statistic"], row["statistic"])} for row in mine],
         order,
         names,
-        given={row["prototype"]: row_colour(row) for row in artefact.rows("prototypes")},
+        colours={row["prototype"]: row_colour(row) for row in artefact.rows("prototypes")},
     )
     return join(
         plot(f"contributions-{position}", chart, text),
