@@ -17,10 +17,9 @@ from panther.evaluation.metrics import OF_LABEL
 from panther.evaluation.verdicts import best_rows, chance
 from panther.storage.files import read_text
 from panther.storage.tables import as_table, read_parquet
-from panther.study.cache import load_predictions
 from panther.study.file import Study
-from panther.study.record import COHORT, RECORD, STUDY, read_record
-from panther.study.results import GROUP, Results
+from panther.study.jobs import load_predictions
+from panther.study.results import COHORT, GROUP, RECORD, STUDY, Results, read_record
 from panther.study.tables import SURENESS, row_names, varying_factors
 
 METRIC_NAMES = {

@@ -20,7 +20,7 @@ from panther.models.model import load_model
 from panther.prototypes.compare import compare
 from panther.report.data import Run
 from panther.storage.prototypes import load_prototypes
-from panther.study.cache import load_embeddings
+from panther.study.jobs import load_embeddings
 from panther.types import Prototypes
 
 WEIGHTS = ("weight", "count")  # statistics that say how much of a prototype there is

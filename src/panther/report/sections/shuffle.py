@@ -8,8 +8,7 @@ from panther.report.data import Run, metric_name, where_tested
 from panther.report.html import DASH, Html, choice, join, listing, number, p_value, paragraph, plot, plural, table, tag
 from panther.report.material import Material
 from panther.storage.tables import read_parquet
-from panther.study.spatial.words import shuffle_sentences
-from panther.study.tables import SHUFFLE, row_names, varying_factors
+from panther.study.tables import SHUFFLE, row_names, shuffle_sentences, varying_factors
 
 MEANING = (
     "Every slide's patches are given each other's places, the outline of the tissue and the patches themselves stay as they are. Methods are trained "
