@@ -25,7 +25,7 @@ from panther.models.probes import PROBES
 from panther.models.settings import USUAL_LOSS, USUAL_NETWORK_LOSS, Named, usual_preset
 from panther.plain_yaml import read_yaml
 from panther.registry import load_plugins
-from panther.search.scores import AT
+from panther.search.retrieval import AT
 from panther.storage.bags import Listing, as_bags
 from panther.storage.clinical import USUAL, Columns
 from panther.storage.tables import write_table

@@ -1,6 +1,7 @@
 """How well neighbours share the label in a study: test slides ask, training slides answer, in every fold."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ import torch
 from panther.aggregators import aggregators
 from panther.cohort.targets import Classes
 from panther.search.neighbours import Searchable, groups, searchable
-from panther.search.scores import Queries, score, summarise
+from panther.search.retrieval import Queries, score, summarise
 from panther.storage.embedding_files import Embeddings
 from panther.study.cache import load_embeddings
 from panther.study.population import Population
@@ -52,20 +53,14 @@ def _judged(run: StudyRun, part: str, at: Sequence[int]) -> dict[str, list[Queri
             continue
         for on in ("cosine", *(("pi", "mixture") if embeddings.mixtures else ())):
             own, others = embeddings.take(asking), embeddings.take(answering)
-            found = _asked(searchable(own, on), searchable(others, on), own, others, run.population, at)
-            # an external slide is asked about in every fold, each time against other training slides
-            found = Queries(
-                found.names, found.found, found.chance, _in_fold(found.ids, fold), found.labels, found.patients
-            )
-            judged.setdefault(f"{title} on {on}", []).append(found)
+            queries = _queries(searchable(own, on), searchable(others, on), own, others, run.population, at)
+            # an external slide is a query in every fold, each time against other training slides
+            queries = replace(queries, ids=np.array([f"{fold}:{name}" for name in queries.ids]))
+            judged.setdefault(f"{title} on {on}", []).append(queries)
     return judged
 
 
-def _in_fold(ids: np.ndarray, fold: int) -> np.ndarray:
-    return np.array([f"{fold}:{name}" for name in ids])
-
-
-def _asked(
+def _queries(
     own: Searchable,
     others: Searchable,
     asking: Embeddings,
@@ -80,8 +75,7 @@ def _asked(
     patients = [[population.patients[row] for row in side] for side in rows]
     apart = [groups(*patients)]
     near = others.nearest(own.rows[:].double().numpy(), max(at), apart)
-    scores = score(near, labels[0], labels[1], apart, at)
-    return Queries.of(scores, asking.samples, labels[0], np.array(patients[0]))
+    return score(near, (asking.samples, labels[0], np.array(patients[0])), labels[1], apart, at)
 
 
 def _representations(run: StudyRun) -> Iterator[tuple[str, int, Embeddings]]:

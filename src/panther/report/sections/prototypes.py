@@ -298,7 +298,7 @@ def _contributions(material: Material, artefact: Artefact, output: str, position
     ]  # fmt: skip
     text = f"Mean absolute contribution to {output}; the largest is that of {names[order[0]]}."
     chart, header = (
-        contribution_chart(rows, order, names, given=colours),
+        contribution_chart(rows, order, names, colours=colours),
         ("prototype", "statistic", "mean", "mean absolute"),
     )
     return Figure(f"contributions-{position}", chart, text, header=header, rows=cells)  # fmt: skip
