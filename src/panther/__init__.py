@@ -38,12 +38,7 @@ if TYPE_CHECKING:
     from panther.errors import InputError
     from panther.estimators import EmbeddingClassifier, EmbeddingCox, EmbeddingRegressor, EmbeddingScaler, Panther
     from panther.estimators.site_kfold import SiteKFold
-    from panther.explain.attribution.make import attribute
-    from panther.explain.concordance.make import concordance
-    from panther.explain.kaplan_meier import kaplan_meier
     from panther.models.model import load_model, save_model
-    from panther.search.retrieval import retrieval
-    from panther.search.similar import similar
     from panther.slides.open import open_slide
     from panther.storage.bags import list_bags
     from panther.storage.clinical import Columns
@@ -52,13 +47,16 @@ if TYPE_CHECKING:
     from panther.storage.writers import save_bag
     from panther.types import Bag, Mixture, PatchSpec, Prototypes, SlideEmbedding
     from panther.verbs.atlas import make_atlas
+    from panther.verbs.attribute import attribute, kaplan_meier
     from panther.verbs.cohort import make_splits
+    from panther.verbs.concordance import concordance
     from panther.verbs.data import convert, inspect
     from panther.verbs.embed import embed_cohort
     from panther.verbs.map import make_map
     from panther.verbs.model import predict, train
     from panther.verbs.prototypes import choose_c, compare_prototypes, fit_prototypes, shift
     from panther.verbs.report import make_report
+    from panther.verbs.search import retrieval, similar
     from panther.verbs.slides import extract
     from panther.verbs.study import run_study
     from panther.verbs.view import view
@@ -80,18 +78,18 @@ _HOMES = {
     "SiteKFold": "panther.estimators.site_kfold",
     "SlideEmbedding": "panther.types",
     "Split": "panther.cohort.splits",
-    "attribute": "panther.explain.attribution.make",
+    "attribute": "panther.verbs.attribute",
     "build": "panther.aggregators",
     "choose_c": "panther.verbs.prototypes",
     "compare_prototypes": "panther.verbs.prototypes",
-    "concordance": "panther.explain.concordance.make",
+    "concordance": "panther.verbs.concordance",
     "convert": "panther.verbs.data",
     "embed": "panther.aggregators.embed",
     "embed_cohort": "panther.verbs.embed",
     "extract": "panther.verbs.slides",
     "fit_prototypes": "panther.verbs.prototypes",
     "inspect": "panther.verbs.data",
-    "kaplan_meier": "panther.explain.kaplan_meier",
+    "kaplan_meier": "panther.verbs.attribute",
     "list_bags": "panther.storage.bags",
     "load_cohort": "panther.cohort.load",
     "load_model": "panther.models.model",
@@ -103,13 +101,13 @@ _HOMES = {
     "open_bag": "panther.storage.readers",
     "open_slide": "panther.slides.open",
     "predict": "panther.verbs.model",
-    "retrieval": "panther.search.retrieval",
+    "retrieval": "panther.verbs.search",
     "run_study": "panther.verbs.study",
     "save_bag": "panther.storage.writers",
     "save_model": "panther.models.model",
     "save_prototypes": "panther.storage.prototypes",
     "shift": "panther.verbs.prototypes",
-    "similar": "panther.search.similar",
+    "similar": "panther.verbs.search",
     "train": "panther.verbs.model",
     "view": "panther.verbs.view",
 }

@@ -15,9 +15,9 @@ import pytest
 from PIL import Image
 
 from encoders.making import damage, make_pyramid, make_tiles, quarters, tiny
-from panther.encoders.extract import ExtractSettings, encode_tiles, write_features
+from panther.encoders.extract import encode_tiles, write_features
 from panther.encoders.images import Preprocess
-from panther.encoders.pipeline import Pipeline
+from panther.encoders.pipeline import ExtractSettings, Pipeline
 from panther.errors import InputError
 from panther.slides import open_slide, patch_spec
 from panther.storage.readers import open_bag
@@ -58,8 +58,8 @@ import sys, time
 from pathlib import Path
 import torch
 from encoders.making import tiny
-from panther.encoders.extract import ExtractSettings, encode_tiles
-from panther.encoders.pipeline import Pipeline
+from panther.encoders.extract import encode_tiles
+from panther.encoders.pipeline import ExtractSettings, Pipeline
 encoder = tiny()
 forward = encoder.model.forward
 encoder.model.forward = lambda x: (time.sleep(0.02), forward(x))[1]

@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, cast, get_args
 
 from cyclopts import App, CycloptsError, Group, Parameter
 
 import panther.verbs
 from panther.errors import LeftOutWarning, Note
 from panther.progress import log_progress, track
-from panther.verbs import VERBS, Verb
+from panther.verbs import VERBS, Verb, format_invalid
 from panther.verbs.parameters import POSITIONAL, RUNNING, option, parse_settings
 from panther.version import __version__
 
@@ -196,11 +196,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         logging.basicConfig(format="%(message)s")
         logging.getLogger("panther").setLevel(logging.DEBUG)
     app = build_app()
-    if arguments and arguments[0] not in (*app, "__complete") and not arguments[0].startswith("-"):
-        from panther.cli import old  # until all commands are verbs
-
-        old.main(arguments)
-        return
     _start_helpers(arguments)
     with handle_sigterm():
         sys.exit(_run(app, arguments, verbose))
@@ -257,11 +252,20 @@ def _run(app: App, arguments: Sequence[str], verbose: bool) -> int:
             import traceback
 
             traceback.print_exc()
-        text = str(error).replace("\n", " ") if isinstance(error, CycloptsError) else describe(error)
+        text = _describe_usage(error) if isinstance(error, CycloptsError) else describe(error)
         print(f"panther: {text}", file=sys.stderr)
         return 2
     print("panther: stopped. Type the same command again to go on.", file=sys.stderr)
     return code
+
+
+def _describe_usage(error: CycloptsError) -> str:
+    """Arguments that cyclopts, or pydantic behind it, does not accept, as one line."""
+    argument, cause = getattr(error, "argument", None), cast(Any, error.__cause__)
+    if argument is None or not hasattr(cause, "errors"):
+        return str(error).replace("\n", " ")
+    typed = " ".join(token.value for token in argument.tokens)
+    return format_invalid(argument.field_info.name, typed, [one["msg"] for one in cause.errors()])
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from panther.models.tasks import check_loss
 from panther.plain_yaml import read_yaml
 from panther.prototypes import KMeansSettings
 from panther.registry import load_plugins
-from panther.search.scores import AT
+from panther.search.retrieval import AT
 from panther.storage.bags import as_bags
 from panther.storage.clinical import USUAL, Columns
 from panther.storage.tables import write_table

@@ -9,7 +9,7 @@ import torch
 from panther.aggregators import aggregators
 from panther.cohort.targets import Classes
 from panther.search.neighbours import groups, searchable
-from panther.search.scores import Queries, score, summarise
+from panther.search.retrieval import Queries, score, summarise
 from panther.storage.embedding_files import Embeddings
 from panther.study.jobs import load_embeddings
 from panther.study.tables import RETRIEVAL
@@ -56,11 +56,10 @@ def _judged(run: StudyRun, part: str, at: Sequence[int]) -> dict[str, list[Queri
         patients = [[population.patients[row] for row in side] for side in rows]
         apart = [groups(*patients)]
         for on in ("cosine", *(("pi", "mixture") if embeddings.mixtures else ())):
-            vectors = searchable(queries, on).rows[:].double().numpy()
-            scores = score(searchable(known, on).nearest(vectors, max(at), apart), labels[0], labels[1], apart, at)
+            near = searchable(known, on).nearest(searchable(queries, on).rows[:].double().numpy(), max(at), apart)
             # an external slide is a query in every fold, each time against other training slides
             ids = [f"{fold}:{name}" for name in queries.samples]
-            one = Queries.of(scores, ids, labels[0], np.array(patients[0]))
+            one = score(near, (ids, labels[0], np.array(patients[0])), labels[1], apart, at)
             judged.setdefault(f"{title} on {on}", []).append(one)
     return judged
 
