@@ -20,7 +20,7 @@ import _harness as harness
 from panther.search.neighbours import WAYS, searchable
 from panther.search.retrieval import retrieval
 from panther.statistics import Apart
-from panther.storage.embedding_files import Embeddings, open_embeddings
+from panther.storage.embeddings import Embeddings, open_embeddings
 from panther.storage.embeddings import EmbeddingTable, write_embeddings
 from panther.types import Prototypes
 

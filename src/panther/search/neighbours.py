@@ -22,8 +22,7 @@ from panther.storage.clinical import (
     as_columns,
     read_clinical,
 )
-from panther.storage.embedding_files import READERS, Embeddings, is_in_memory, of_memory, open_embeddings
-from panther.storage.embeddings import EmbeddingTable
+from panther.storage.embeddings import READERS, Embeddings, EmbeddingTable, is_in_memory, of_memory, open_embeddings
 from panther.storage.names import without_suffix
 from panther.storage.slide_vectors import read_slide_vectors
 from panther.storage.tables import MISSING

@@ -14,7 +14,7 @@ from panther.errors import InputError, check_whole, plain
 from panther.search.neighbours import EmbeddingsLike, Searchable, as_embeddings, groups, searchable
 from panther.search.scores import AT, Queries, score, summarise
 from panther.storage.clinical import USUAL, ClinicalTable, ColumnsLike, read_clinical
-from panther.storage.embedding_files import Embeddings
+from panther.storage.embeddings import Embeddings
 from panther.storage.names import without_suffix
 
 if TYPE_CHECKING:

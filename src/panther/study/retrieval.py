@@ -10,7 +10,7 @@ from panther.aggregators import aggregators
 from panther.cohort.targets import Classes
 from panther.search.neighbours import Searchable, groups, searchable
 from panther.search.scores import Queries, score, summarise
-from panther.storage.embedding_files import Embeddings
+from panther.storage.embeddings import Embeddings
 from panther.study.cache import load_embeddings
 from panther.study.population import Population
 from panther.study.tables import RETRIEVAL
