@@ -167,7 +167,7 @@ def _as_table_says(cohort: Embeddings, table: "Path | str | pd.DataFrame", colum
     missing = [name for name in names if name not in patients]
     if len(missing) == len(names):
         said = f"The table names none of the slides of {cohort.source}: it says e.g. {who.slide[0]!r}, the embeddings {names[0]!r}."
-        raise InputError(who.explained(said))
+        raise InputError(who.with_hint(said))
     notes = list(who.notes)
     if missing:
         notes.append(f"{len(missing)} slides are not in the table, e.g. {missing[0]}; each counts as its own patient.")

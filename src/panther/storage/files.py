@@ -51,6 +51,8 @@ def read_errors(path: object, kind: str, remedy: str = "") -> Iterator[None]:
     except (InputError, MemoryError):
         raise
     except Exception as error:  # a broken file may raise anything
+        if isinstance(error, FileNotFoundError):
+            raise InputError(f"{path}: there is no such {kind}") from error
         if isinstance(error, OSError) and error.strerror is not None:
             raise InputError(f"{path}: cannot be read ({error.strerror})") from error
         raise InputError(

@@ -133,7 +133,7 @@ def _read(path: Path) -> Prototypes:
         kind = kind_of_file(path)
         what = f"tensors {listed(sorted(tensors), 3)}" if kind in (None, "prototypes") else f"a {kind} of this package"
         use = "; `panther predict` uses models" if kind == "model" else ""
-        raise InputError(f"holds {what}, not prototypes; expected a file of `panther prototypes`{use}")
+        raise InputError(f"holds {what}, not prototypes{use}")
     about = parse_about(path, text, FIELDS, FORMAT, AGAIN)
     if not all(isinstance(slide, str) for slide in about["slides"]):
         raise InputError(f"the file is damaged (slides are not all names); {AGAIN}")
