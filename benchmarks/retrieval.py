@@ -20,8 +20,7 @@ import _harness as harness
 from panther.search.neighbours import WAYS, searchable
 from panther.search.retrieval import retrieval
 from panther.statistics import Apart
-from panther.storage.embeddings import Embeddings, open_embeddings
-from panther.storage.embeddings import EmbeddingTable, write_embeddings
+from panther.storage.embeddings import Embeddings, EmbeddingTable, open_embeddings, write_embeddings
 from panther.types import Prototypes
 
 SLIDES, C, D, K = 100_000, 8, 124, 10  # C (1 + 2 D) = 1,992 numbers

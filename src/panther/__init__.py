@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from panther.models.model import load_model, save_model
     from panther.search.retrieval import retrieval
     from panther.search.similar import similar
-    from panther.slides.open import open_slide
+    from panther.slides.slide import open_slide
     from panther.storage.bags import list_bags
     from panther.storage.clinical import Columns
     from panther.storage.prototypes import load_prototypes, save_prototypes
@@ -101,7 +101,7 @@ _HOMES = {
     "make_report": "panther.verbs.report",
     "make_splits": "panther.verbs.cohort",
     "open_bag": "panther.storage.readers",
-    "open_slide": "panther.slides.open",
+    "open_slide": "panther.slides.slide",
     "predict": "panther.verbs.model",
     "retrieval": "panther.search.retrieval",
     "run_study": "panther.verbs.study",

@@ -8,9 +8,8 @@ import pytest
 from scipy import ndimage
 
 from panther.errors import InputError
-from panther.slides.contours import read_contours, write_contours
-from panther.slides.morphology import within
-from panther.slides.polygons import Polygon, Tissue, rasterise, ring_area, trace
+from panther.slides.polygons import Polygon, Tissue, rasterise, read_contours, ring_area, trace, write_contours
+from panther.slides.tissue import within
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -14,8 +14,7 @@ from shapely.validation import explain_validity
 
 from panther.explain import grid, regions
 from panther.explain.geometry import write_regions
-from panther.slides.contours import write_contours
-from panther.slides.polygons import Polygon, Tissue, trace
+from panther.slides.polygons import Polygon, Tissue, trace, write_contours
 from panther.slides.tissue import _scaled
 from panther.types import PatchSpec
 

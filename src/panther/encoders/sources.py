@@ -66,14 +66,14 @@ class SlideReading:
         return pixels if self._source.stain is None else self._source.stain(pixels)
 
     def _read(self, item: Any) -> np.ndarray:
-        from panther.slides.overview import stand_ins
+        from panther.slides.slide import fallback_levels
 
         x, y = int(item[0]), int(item[1])
         try:
             return self._patches.read(x, y)
         except InputError as error:
             self._reopen()  # OpenSlide answers nothing more once a read has failed
-            for level in stand_ins(self._slide, self._source.spec.level or 0):
+            for level in fallback_levels(self._slide, self._source.spec.level or 0):
                 try:
                     return self._patches.read_at(x, y, level)
                 except InputError:

@@ -24,8 +24,7 @@ from panther.engine import SESSION, Work, map_all, open_work
 from panther.errors import InputError
 from panther.progress import PatchProgress
 from panther.slides.cache import SlideCache
-from panther.slides.folder import SlideFiles
-from panther.slides.job import JobReport, run_job
+from panther.slides.job import JobReport, SlideFiles, run_job
 from panther.slides.listing import SlideRef
 from panther.slides.stain import check_method
 from panther.slides.steps import joined, no_patch

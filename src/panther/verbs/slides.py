@@ -195,7 +195,7 @@ def extract(
     )
     from panther.slides import Job, PatchStep, SlideFiles, Tissue, TissueStep, list_slides, read_mpp_table
     from panther.slides.cache import SlideCache
-    from panther.slides.contours import write_annotation
+    from panther.slides.polygons import write_annotation
     from panther.store import check_output_folder, check_writable_folder
 
     find = TissueStep(_tissue_settings(tissue, tissue_settings or ()))
@@ -359,8 +359,7 @@ def _estimate(
     from panther.engine import collect
     from panther.machine import cores
     from panther.progress import duration
-    from panther.slides.plan import Planner, totals
-    from panther.slides.steps import joined
+    from panther.slides.steps import Planner, joined, totals
 
     plans, failures = collect(Planner(job, find, lay), refs, "planning", work)
     dims = (1024, 1280) if features is None else (features.dim,)
