@@ -260,7 +260,7 @@ def extract(
         bags: dict[str, Any] = {**paths} if output is not None else {name: _load(path) for name, path in paths.items()}
     if output is None and not bags:
         raise InputError(next(iter(report.failures.values()), "steps: expected features, or an `output`"))
-    balance = features.balance if features is not None and cluster is None else None
+    balance = features.throughput if features is not None and cluster is None else None
     result = SlideBags(report, bags, job.folder, time.perf_counter() - start, balance, tiles is None)
     noted = ((row["slide"], row.get("note")) for row in report.rows)
     for text in [*notes, *_notes_on_slides(noted, "see summary.csv")]:
