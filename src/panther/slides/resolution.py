@@ -38,12 +38,12 @@ def resolve_mpp(properties: Mapping[str, str], override: float | None = None) ->
     """
     if override is not None:
         if not _plausible(override):
-            raise InputError(f"mpp: found {override:g}, expected {LOWEST:g} to {HIGHEST:g} um/px")
+            raise InputError(f"mpp: {override:g} um/px is not plausible, expected {LOWEST:g} to {HIGHEST:g}")
         note = ""
         with suppress(InputError):  # the file has no plausible value
             written = resolve_mpp(properties)
             if abs(written.mpp - override) > AGREES * written.mpp:
-                note = f"the file says {written.mpp:g} um/px ({written.source}), {override:g} was taken as requested"
+                note = f"the file says {written.mpp:g} um/px ({written.source}), {override:g} was taken as asked for"
         return Resolution(float(override), "override", note)
     for source, read in SOURCES.items():
         pair = read(properties)
@@ -68,9 +68,7 @@ def read_mpp_table(path: Path) -> dict[str, float]:
             continue
         value = _number(text)
         if value is None or not _plausible(value):
-            raise InputError(
-                f"{path}: mpp of {name} is {text!r}, expected a number from {LOWEST:g} to {HIGHEST:g} um/px"
-            )
+            raise InputError(f"{path}: mpp of {name} is {text!r}, expected {LOWEST:g} to {HIGHEST:g} um/px")
         if table.setdefault(name, value) != value:
             raise InputError(f"{path}: {name} is there twice with different mpp ({table[name]:g} and {value:g})")
     return table
@@ -79,7 +77,7 @@ def read_mpp_table(path: Path) -> dict[str, float]:
 def _checked(source: str, pair: tuple[float, float], power: float | None, note: str = "") -> Resolution:
     x, y = pair
     if not (_plausible(x) and _plausible(y)):
-        raise InputError(f"{source} says {x:g} x {y:g} um/px, plausible are {LOWEST:g} to {HIGHEST:g}; {OVERRIDE}")
+        raise InputError(f"{source} says {x:g} x {y:g} um/px, which is not plausible; {OVERRIDE}")
     if abs(x - y) > ANISOTROPY * min(x, y):
         raise InputError(f"{source} says that pixels are not square ({x:g} x {y:g} um); {OVERRIDE}")
     mpp = (x + y) / 2

@@ -109,7 +109,11 @@ class EmbeddingTable:
 
         obs = pd.DataFrame(dict(self.observations), index=pd.Index(self.samples, dtype=object))
         if self.clinical is not None:
-            obs = obs.join(_clinical_columns(self.clinical, obs))
+            extra = self.clinical.reindex(obs.index)[[c for c in self.clinical.columns if c not in obs.columns]].copy()
+            for name in extra.columns:  # AnnData stores text and mixed columns as categories
+                if extra[name].dtype.kind not in "fiub":
+                    extra[name] = extra[name].map(str, na_action="ignore").astype("category")
+            obs = obs.join(extra.rename(columns=_column))
         var = pd.DataFrame(
             {
                 "prototype": pd.Categorical([f"C{c}" if c >= 0 else "all" for c, _, _ in self.columns]),
@@ -177,15 +181,6 @@ def _write_h5ad(table: EmbeddingTable, path: Path) -> None:
         file.pop("raw", None)  # which `write_h5ad` leaves out where there is none
 
 
-def _clinical_columns(clinical: "pd.DataFrame", obs: "pd.DataFrame") -> "pd.DataFrame":
-    """Columns of the clinical table that AnnData can store: text and mixed columns become categories."""
-    extra = clinical.reindex(obs.index)[[c for c in clinical.columns if c not in obs.columns]].copy()
-    for name in extra.columns:
-        if extra[name].dtype.kind not in "fiub":
-            extra[name] = extra[name].map(str, na_action="ignore").astype("category")
-    return extra.rename(columns=_column)
-
-
 def check_columns(clinical: "pd.DataFrame") -> None:
     """Refuse, before the work, columns that would be stored under one name."""
     names = [str(name) for name in clinical.columns]
@@ -199,19 +194,19 @@ def _column(name: Any) -> str:
 
 
 def _write_npz(table: EmbeddingTable, path: Path) -> None:
+    data = table.to_anndata()
     arrays: dict[str, Any] = {
         "X": table.vectors,
         "samples": np.array(table.samples),
-        "columns": np.array([column_name(*column) for column in table.columns]),
-        **{f"obs_{name}": np.array(values) for name, values in table.observations.items()},
+        "columns": np.array(data.var_names, dtype=str),
+        **{f"obs_{name}": _plain(data.obs[name]) for name in data.obs.columns},
         "panther": np.array(json.dumps(table.about(), default=_as_list, sort_keys=True)),
+        **data.obsm,
     }
-    if table.weights is not None:
-        arrays["pi"] = table.weights.astype(np.float32)
-    if table.clinical is not None:
-        rows = table.clinical.reindex(table.samples)
-        clinical = {f"obs_{_column(name)}": _plain(rows[name]) for name in rows.columns}
-        arrays = clinical | arrays  # what was measured counts, as in .h5ad
+    _save_npz(path, arrays)
+
+
+def _save_npz(path: Path, arrays: Mapping[str, Any]) -> None:
     with path.open("wb") as handle:  # np.savez would append .npz to the temporary name
         np.savez(handle, **arrays)
 
@@ -220,7 +215,7 @@ def _plain(column: "pd.Series") -> np.ndarray:
     """Numbers stay numbers, anything else becomes text: nothing in the file needs a pickle."""
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "fiub":
         return column.to_numpy()
-    return column.map(str, na_action="ignore").fillna("").to_numpy(dtype=str)
+    return column.astype(object).map(str, na_action="ignore").fillna("").to_numpy(dtype=str)
 
 
 WRITERS = {".h5ad": _write_h5ad, ".npz": _write_npz}
@@ -276,8 +271,7 @@ def write_mixtures(table: EmbeddingTable, path: Path) -> None:
         "samples": np.array(table.samples),
         "panther": np.array(json.dumps(about, default=str, sort_keys=True)),
     }
-    with path.open("wb") as handle:
-        np.savez(handle, **arrays)
+    _save_npz(path, arrays)
 
 
 @dataclass(frozen=True, eq=False)
@@ -498,24 +492,12 @@ def of_memory(value: Any) -> Embeddings:
     """Embeddings of what :func:`is_in_memory` knows."""
     if isinstance(value, Embeddings):
         return value
-    return _checked("The embeddings", _of_table(value) if isinstance(value, EmbeddingTable) else _of_anndata(value))
-
-
-def _of_table(table: EmbeddingTable) -> Content:
-    names = [column_name(*column) for column in table.columns]
-    columns = {name: [str(value) for value in values] for name, values in table.observations.items()}
-    if table.clinical is not None:
-        columns |= _as_text(table.clinical.reindex(table.samples))
-    about = {"prototypes_hash": table.prototypes.content_hash(), "settings": table.settings}
-    return Content(table.samples, table.weights, columns, names, about, table.vectors)
-
-
-def _of_anndata(data: Any) -> Content:
-    """`X`, `obs`, the proportions in `obsm["pi"]`, and what `panther embed` has noted in `uns`."""
+    data = value.to_anndata() if isinstance(value, EmbeddingTable) else value
     samples, names = ([str(name) for name in axis] for axis in (data.obs_names, data.var_names))
     weights = np.asarray(data.obsm["pi"], np.float64) if "pi" in data.obsm else None
     matrix = np.asarray(data.X.todense() if hasattr(data.X, "todense") else data.X)
-    return Content(samples, weights, _as_text(data.obs), names, data.uns.get("panther", {}), matrix)
+    content = Content(samples, weights, _as_text(data.obs), names, data.uns.get("panther", {}), matrix)
+    return _checked("The embeddings", content)
 
 
 def load_published_embeddings(path: Path) -> dict[str, np.ndarray]:

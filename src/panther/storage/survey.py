@@ -48,7 +48,7 @@ def files_of(path: Path) -> list[Path]:
     """Return the file, or all files of the folder, hidden ones left out."""
     if not path.is_dir():
         if not path.is_file() and not path.is_symlink():
-            raise InputError(f"{path}: there is no such file or folder")
+            raise InputError(f"{path}: there is no such file or folder.")
         return [path]
     files = files_below(path)
     if not files:
