@@ -37,9 +37,8 @@ def encoded(tmp_path, image, stain):
     with open_slide(path, 0.5) as slide, Pipeline(tiny(size=128), ExtractSettings(workers=1)) as pipeline:
         places = np.array([(x, y) for y in (0, 128) for x in (0, 128)])
         coords = Coords("slide", places, patch_spec(slide, 128, 0.5), 0.5, slide.dimensions)
-        return write_features(
-            SlideRef(path, "slide", 0.5), coords, pipeline, tmp_path / f"{stain}.h5", stain=stain
-        ).path
+        write_features(SlideRef(path, "slide", 0.5), coords, pipeline, tmp_path / f"{stain}.h5", stain=stain)
+        return tmp_path / f"{stain}.h5"
 
 
 def test_features_are_of_normalised_patches_and_say_how(tmp_path):

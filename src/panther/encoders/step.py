@@ -18,7 +18,7 @@ import torch
 
 from panther.encoders._base import Encoder
 from panther.encoders.loading import find_recipe, load_encoder
-from panther.encoders.pipeline import ExtractSettings, Pipeline, Throughput
+from panther.encoders.pipeline import Encoded, ExtractSettings, Pipeline, Throughput
 from panther.encoders.sources import SlidePatches, Source, TileFolder
 from panther.engine import SESSION, Work, map_all, open_work
 from panther.errors import InputError
@@ -36,19 +36,9 @@ ON_A_GPU = 2  # slides at a time: while one is opened, or its file written, the 
 FAR = 1.3  # an encoder made for another resolution, by this factor, is worth a note
 
 
-@dataclass(frozen=True)
-class Extracted:
-    """What became of a slide's patches."""
-
-    path: Path
-    patches: int  # rows written
-    failed: Mapping[int, str] = field(default_factory=dict)  # position among the items -> why; left out of the bag
-    throughput: Throughput = field(default_factory=Throughput)
-
-
 def write_features(
     slide: SlideRef, coords: Coords, pipeline: Pipeline, target: Path, key: str = "", stain: str | None = None
-) -> Extracted:
+) -> Encoded:
     """Encode the patches at ``coords`` of a slide into a TRIDENT bag at ``target``, their stains normalised where ``stain`` names a method.
 
     The attributes of ``coords`` travel with the features, and ``key`` is kept with them, by which a later run recognises them.
@@ -65,11 +55,7 @@ def write_features(
             encoder["stain"] = json.dumps({"vectors": fitted.vectors, "strength": fitted.strength})
             source = replace(source, stain=fitted)
 
-    def write(path: Path, rows: np.ndarray, kept: np.ndarray) -> None:
-        about = _attributes(encoder, slide.name, target, kept) | ({"key": key} if key else {})
-        write_bag(path, _kept_rows(rows, kept, about), (xy[kept], coords.attributes))
-
-    return _encode(pipeline, source, xy, target, write)
+    return _encode(pipeline, source, xy, target, {"name": slide.name, **encoder}, key, coords.attributes)
 
 
 def fit_stain(source: SlidePatches, xy: np.ndarray, method: str) -> StainFit:
@@ -78,16 +64,10 @@ def fit_stain(source: SlidePatches, xy: np.ndarray, method: str) -> StainFit:
         return fit_slide(method, reading.read, xy)
 
 
-def encode_tiles(folder: Path, pipeline: Pipeline, target: Path, key: str = "") -> tuple[Extracted, list[str]]:
+def encode_tiles(folder: Path, pipeline: Pipeline, target: Path, key: str = "") -> Encoded:
     """Encode the tile images of a folder into one bag without coordinates; the names of the tiles are kept in `tiles`, ``key`` as for slides."""
-    source = TileFolder(folder)
-    names = source.names()
-
-    def write(path: Path, rows: np.ndarray, kept: np.ndarray) -> None:
-        about = _attributes(pipeline.encoder.public(), target.stem, target, kept) | ({"key": key} if key else {})
-        write_bag(path, _kept_rows(rows, kept, about), tiles=[names[i] for i in np.flatnonzero(kept)])
-
-    return _encode(pipeline, source, names, target, write), names
+    source, about = TileFolder(folder), {"name": target.stem, **pipeline.encoder.public()}
+    return _encode(pipeline, source, source.names(), target, about, key)
 
 
 def folder_state(folder: Path, names: Sequence[str]) -> str:
@@ -96,33 +76,34 @@ def folder_state(folder: Path, names: Sequence[str]) -> str:
     return hash_of([(name, stat.st_size, stat.st_mtime_ns) for name, stat in zip(names, stamps, strict=True)])
 
 
-def _encode(pipeline: Pipeline, source: Source, items: Any, target: Path, write: Any) -> Extracted:
+def _encode(
+    pipeline: Pipeline,
+    source: Source,
+    items: Any,
+    target: Path,
+    about: Mapping[str, Any],
+    key: str,
+    geometry: Mapping[str, Any] | None = None,
+) -> Encoded:
+    """Encode items, coordinates (N, 2) with their ``geometry`` or names of tiles, and write those that could be decoded."""
     check_writable(target)
     made = pipeline.run(source, items)
-    if len(items) and not made.kept.any():
+    kept = made.kept
+    if len(items) and not kept.any():
         raise InputError(f"{target.stem}: none of the {len(items)} patches could be decoded: {made.failed[0]}")
-    begin = time.perf_counter()
+    begin, folder = time.perf_counter(), target.absolute().parent
+    # without the place of the job, so that a moved job has the same bytes
+    attributes = {"name": about["name"], "savetodir": f"{folder.parent.name}/{folder.name}", **about}
+    attributes |= {"masked": len(made.failed), **({"key": key} if key else {})}
+    blocks = (made.rows[at : at + 4096][kept[at : at + 4096]] for at in range(0, len(kept), 4096))
+    rows = FeatureRows((int(kept.sum()), made.rows.shape[1]), made.rows.dtype, blocks, attributes)
     with atomic_write(target) as temporary:
-        write(temporary, made.rows, made.kept)
+        if geometry is None:
+            write_bag(temporary, rows, tiles=[items[i] for i in np.flatnonzero(kept)])
+        else:
+            write_bag(temporary, rows, (items[kept], geometry))
     seconds = time.perf_counter() - begin
-    throughput = made.throughput + Throughput(seconds=seconds, writing=seconds)
-    return Extracted(target, int(made.kept.sum()), made.failed, throughput)
-
-
-def _kept_rows(rows: np.ndarray, kept: np.ndarray, about: Mapping[str, Any]) -> FeatureRows:
-    """Rows of the patches that could be decoded, block by block."""
-    blocks = (rows[at : at + 4096][kept[at : at + 4096]] for at in range(0, len(rows), 4096))
-    return FeatureRows((int(kept.sum()), rows.shape[1]), rows.dtype, blocks, about)
-
-
-def _attributes(encoder: Mapping[str, str], name: str, target: Path, kept: np.ndarray) -> dict[str, Any]:
-    folder = target.absolute().parent
-    return {
-        "name": name,
-        "savetodir": f"{folder.parent.name}/{folder.name}",  # without the place of the job, so that a moved job has the same bytes
-        **encoder,
-        "masked": int((~kept).sum()),
-    }
+    return replace(made, throughput=made.throughput + Throughput(seconds=seconds, writing=seconds))
 
 
 @dataclass(frozen=True)
@@ -226,7 +207,7 @@ class FeatureStep:
             target, key = self.path(files), self._key(coords.content)
             self._count(write_features(slide, coords, pipeline, target, key, self.choice.stain))
 
-    def _count(self, made: Extracted) -> None:
+    def _count(self, made: Encoded) -> None:
         with self._guard:
             seconds = time.perf_counter() - (self._begun or 0)  # by the clock: slides go side by side
             self.throughput = replace(self.throughput + made.throughput, seconds=seconds)
@@ -324,7 +305,7 @@ class TileStep(FeatureStep):
     def run(self, files: SlideFiles) -> None:
         """Encode the tiles of a folder on the next device that is free."""
         with self._pipeline(files.slide.name) as pipeline:
-            self._count(encode_tiles(files.slide.path, pipeline, self.path(files), self._tiles_key(files))[0])
+            self._count(encode_tiles(files.slide.path, pipeline, self.path(files), self._tiles_key(files)))
 
     def about(self, files: SlideFiles) -> Mapping[str, Any]:
         """Features written and tiles left out, for the summary."""
