@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from os.path import realpath  # Path.resolve() raises for a link onto itself
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ class BagRef:
     def open(self) -> Bag:
         """Bag of the slide or patient; several slides are one bag."""
         try:
-            bags = [open_bag(file, **asdict(self.reading)) for file in self.files]
+            bags = list(map(partial(open_bag, **asdict(self.reading)), self.files))
         except NotABagError as error:
             if self.meant:
                 raise InputError(str(error)) from error
