@@ -86,11 +86,13 @@ def counted(values: Iterable[object], limit: int = 6) -> str:
 
 @contextmanager
 def error_context(source: object) -> Iterator[None]:
-    """Errors inside begin with the name of that file."""
+    """Add the name of a file to errors that are raised inside, unless they begin with it."""
     try:
         yield
     except InputError as error:
-        raise InputError(f"{source}: {error}") from error
+        if str(error).startswith(f"{source}: "):
+            raise
+        raise type(error)(f"{source}: {error}") from error
 
 
 def suggestion(name: str, known: Collection[str], aliases: Mapping[str, str] | None = None, limit: int = 40) -> str:
