@@ -58,8 +58,7 @@ def view(
     ] = None,
     port: Annotated[int, Field(ge=0, le=65535), p.option("Port; 0 takes a free one.")] = 0,
     host: Annotated[
-        str,
-        p.option("Address to listen on; other machines can reach it then. 0.0.0.0: all addresses of this machine."),
+        str, p.option("Address to listen on; other machines can reach it then. 0.0.0.0: all addresses of this machine.")
     ] = "127.0.0.1",
     allow_host: Annotated[
         list[str] | None,
