@@ -180,7 +180,7 @@ def test_methods_that_tie_are_told_as_a_tie(classes):
 def test_the_best_of_many_is_better_than_guessing_only_where_its_corrected_interval_is(low, verdict, classes):
     material = gather(classes)
     found = with_means(material, dict.fromkeys(material.run.rows, 0.8), corrected=low)
-    assert any(verdict in check.sentence and f"{low:.3f} to" in check.sentence for check in checks(found))
+    assert any(verdict in check.sentence and f"{low:.3f}" in check.sentence for check in checks(found))
     assert f"{low:.3f} to" in short(found)
 
 
