@@ -14,7 +14,7 @@ from panther.charts.prototypes import contacts, shares
 from panther.charts.results import weights_boxes, weights_heatmap
 from panther.charts.survival import survival_curves
 from panther.evaluation.survival_metrics import kaplan_meier, number_at_risk, round_times
-from panther.explain.kaplan_meier import PrototypeSurvival, Tertile, draw_curves, write_curves
+from panther.explain.kaplan_meier import PrototypeSurvival, SurvivalByPrototype, Tertile, draw_curves, write_curves
 from panther.mil import networks
 from panther.report.data import load_run
 from panther.report.material import gather
@@ -67,8 +67,8 @@ def test_kaplan_meier_files_and_picture_tell_who_was_at_risk(tmp_path: Path) -> 
     for seed, name in enumerate(("low", "middle", "high")):
         time, event = followed(seed, 20)
         groups.append(Tertile(name, 20, int(event.sum()), 0.1 * (seed + 1), kaplan_meier(time, event)))
-    compared = [PrototypeSurvival(0, tuple(groups), 1.0, 0.5, 0.5)]
-    write_curves(compared, {}, [], tmp_path)
+    compared = PrototypeSurvival(0, tuple(groups), 1.0, 0.5, 0.5)
+    write_curves(SurvivalByPrototype((compared,), (), 20), tmp_path)
     told = json.loads((tmp_path / "km.json").read_text())["prototypes"][0]["groups"]
     assert all(group["at_risk"][:2] == [20, 20] for group in told)
     assert all(sum(group["events_at"]) == group["events"] for group in told)
