@@ -87,7 +87,7 @@ def render_tab(material: Material, name: str, **more: Any) -> str:
     if context is None:
         return ""
     tabs = environment().get_template("tabs.html").module
-    return str(getattr(tabs, _key(name).replace("-", "_"))({"run": material.run, **context, **more}))
+    return str(getattr(tabs, SECTIONS[name].__name__)({"run": material.run, **context, **more}))
 
 
 @cache

@@ -183,7 +183,7 @@ def _learning(run: Run, order: list[str]) -> Figures:
     return figures
 
 
-def sureness(material: Material) -> dict[str, Any] | None:
+def how_sure(material: Material) -> dict[str, Any] | None:
     """Calibration, then prediction sets, as far as the study has them."""
     context = {"calibration": _calibration(material.run), "sets": _prediction_sets(material.run)}
     return context if any(context.values()) else None

@@ -218,7 +218,7 @@ def _gallery(material: Material, folder: Path, kinds: Sequence[str], alt: str) -
     return gallery(pictures, alt, material.failures)
 
 
-def agreement(material: Material) -> dict[str, Any] | None:
+def tissue_classes(material: Material) -> dict[str, Any] | None:
     """Agreement of prototypes with tissue classes: its measures, the confusion, its pictures."""
     artefact = material.artefacts.get("agreement")
     if artefact is None:
