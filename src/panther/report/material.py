@@ -178,16 +178,13 @@ def gather(
         patients = f"{slides.patients[0]!r}, expected those of {run.folder}, e.g. {run.cohort['patient'].iloc[0]!r}"
         raise InputError(f"{folders['atlas']}: none of its patients is in the study: e.g. {patients}")
     named = {row["prototype"]: str(row["name"]) for row in rows if row.get("name")} | explicit
+    coloured = _set_colours(rows, namings, count) if namings or rows else {}
     fold_names = None
     if mixtures is not None:
-        coloured = _set_colours(rows, namings, count) if namings or rows else {}
         reference = _reference(run, artefacts)
         matched = match_prototypes(mixtures.prototypes, reference)
-        fold_names = FoldNames(
-            mixtures.fold, len(mixtures.prototypes), matched, bool(rows), reference is not None, named, coloured
-        )
-    elif rows:
-        _set_colours(rows, namings, count)
+        sets = bool(rows), reference is not None
+        fold_names = FoldNames(mixtures.fold, len(mixtures.prototypes), matched, *sets, named, coloured)
     return Material(
         run, title or run.study.name, mixtures, _shift(run, mixtures), artefacts, maps, named, color_by, slides, failures,
         fold_names, frozenset(explicit),

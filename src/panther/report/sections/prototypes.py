@@ -323,5 +323,6 @@ def diagnostics(material: Material) -> dict[str, Any]:
         warnings = [rename(as_settings(warning), titles) for warning in about.get("warnings", [])]
     failures = list(material.run.record["failures"].values())
     return {
-        "effective": effective, "occupancy": occupancy, "names": names, "warnings": warnings, "shift": material.shift, "failures": failures,
+        "effective": effective, "occupancy": occupancy, "mixture": mixture, "names": names, "warnings": warnings,
+        "shift": material.shift, "failures": failures,
     }  # fmt: skip
