@@ -165,7 +165,7 @@ def test_predictions_of_a_model_are_those_of_panther_predict(cohort_folder):
     _, found = ask(client, "/api/cohort/points", plane="pca:pi", colour="model:subtype:b")
     expected = panther.predict(path, features).table.set_index("sample")["probability_b"]
     assert found["values"] == pytest.approx(dict(expected), abs=1e-5)
-    assert found["notes"] == ["subtype was trained on 6 of these 6 slides: what it predicts of them is no test."]
+    assert found["notes"] == ["subtype was trained on 6 of these 6 slides: their predictions are no test."]
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_attribution_shows_what_each_patchs_prototype_adds(page, models, with_mo
         assert (seen[:, 3] == 255).all()
     refused = page.get("/layers/S0/attribution/0/0/0.png?model=head&output=z")
     assert refused.status_code == 404
-    assert "a, b" in refused.get_json()["error"]
+    assert "'z'" in refused.get_json()["error"]
 
 
 def test_attention_is_the_networks_own_by_rank_or_in_proportion(page, models, with_models):

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from panther.viewer.contents import Given, find_contents
+from panther.viewer.contents import Inputs, find_contents
 from panther.viewer.server import Guard, make_app
 from panther.viewer.workbench import Workbench
 from report.studies import EVIL, run
@@ -24,7 +24,7 @@ def survival(tmp_path_factory):
 
 def entered(folder, given=None):
     guard = Guard()
-    client = make_app(Workbench(find_contents(folder, given or Given())), guard).test_client()
+    client = make_app(Workbench(find_contents(folder, given or Inputs())), guard).test_client()
     client.get(f"/?token={guard.token}")
     return client
 
@@ -74,7 +74,7 @@ def test_patients_of_another_cohort_are_judged_though_their_slides_are_not_here(
     found = client.get("/api/study/patients?part=test_lab").get_json()
     assert len(found["patients"]) == 12
     assert not any(one["slides"] for one in found["patients"])
-    assert "None of them has a slide" in found["notes"][0]
+    assert "12 of 12" in found["notes"][0]
     assert client.get("/api/study?part=test_lab").get_json()["parts"][1]["title"] == "lab (external)"
 
 
@@ -82,7 +82,7 @@ def test_survival_has_ranks_and_pairs(survival):
     client = entered(survival.parent)
     found = client.get("/api/study/patients").get_json()
     assert found["kind"] == "survival"
-    assert "orders wrongly" in found["how"]
+    assert "comparable pairs" in found["how"]
     table = pd.read_parquet(survival / "predictions.parquet")
     own = table[(table["part"] == "test") & (table["method"] == "panther")]
     by_name = {one["sample"]: one for one in found["patients"]}
@@ -153,7 +153,7 @@ def test_a_study_that_cannot_be_read_is_one_sentence(survival, tmp_path, spoil, 
 
 def test_an_unfinished_run_is_one_sentence(survival, tmp_path):
     folder = shutil.copytree(survival.parent, tmp_path / "copy")
-    client = entered(folder, Given(study=folder / "run"))
+    client = entered(folder, Inputs(study=folder / "run"))
     for name in ("run.json", "study.json"):
         (folder / "run" / name).unlink()
     answer = client.get("/api/study")
