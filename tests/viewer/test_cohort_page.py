@@ -91,7 +91,7 @@ def test_what_can_be_chosen_is_listed(client):
     assert [plane["id"] for plane in found["planes"]] == ["pca:embeddings", "pca:pi"]
     assert found["colour"] == "column:subtype"
     titles = {colour["id"]: colour["title"] for colour in found["colours"]}
-    assert titles["pi:0"] == "C0 stroma"
+    assert titles["pi:0"] == "π of C0 stroma"
     assert "column:slide_id" not in titles  # it only says who they are
     assert found["rows"][3] == {
         "column:subtype": "b", "column:os_survival_days": 900.0, "column:os_censorship": "1",

@@ -2,7 +2,7 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -271,10 +271,10 @@ def prove_image(entry: SlideEntry, settings: MapSettings) -> float | None:
 
 
 def pick(choices: Any, name: str, what: str) -> Any:
-    """The choice of that name; others are refused."""
+    """The choice of that name, of a mapping or a list; others are refused."""
     if name not in choices:
         raise UnknownError(f"there is no {what} {name!r} here")
-    return choices[name]
+    return choices[name] if isinstance(choices, Mapping) else name
 
 
 def _bytes(patches: PatchMap) -> int:

@@ -4,7 +4,8 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 from panther.engine import map_slides
 from panther.errors import InputError
@@ -28,7 +29,7 @@ from panther.viewer.cohort.units import (
     slide_predictions,
     unit_shares,
 )
-from panther.viewer.workbench import LruCache, UnknownError, Workbench, pick
+from panther.viewer.workbench import LruCache, Workbench
 
 T = TypeVar("T")
 PROBABILITY = "probability_"
@@ -58,7 +59,15 @@ class Predictions:
             self.done += len(batch)
 
 
-@dataclass(frozen=True)
+class Values(NamedTuple):
+    """Values of the units that have one."""
+
+    values: Mapping[str, Value]
+    progress: Progress | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
 class Colour:
     """A choice of colours."""
 
@@ -66,16 +75,11 @@ class Colour:
     title: str
     group: str
     kind: Kind
+    read: Callable[[Units], Values]
 
-
-@dataclass(frozen=True, eq=False)
-class Coloured:
-    """Values of the units that have one."""
-
-    colour: Colour
-    values: Mapping[str, Value]
-    progress: Progress | None = None
-    notes: tuple[str, ...] = ()
+    def to_dict(self) -> dict[str, str]:
+        """Plain values for the page."""
+        return {"id": self.id, "title": self.title, "group": self.group, "kind": self.kind}
 
 
 class CohortColours:
@@ -96,21 +100,38 @@ class CohortColours:
     def rows(self, units: Units) -> tuple[list[Colour], list[dict[str, Any]]]:
         """Columns of the table, and their values of every unit."""
         rows = [{column_id(one.name): joined(one.values, slides) for one in self._columns} for slides in units.slides]
-        return [Colour(column_id(one.name), one.name, "Table", one.kind) for one in self._columns], rows
+        return [_of_column(one) for one in self._columns], rows
 
     def known(self, set_name: str | None) -> tuple[list[Colour], list[str]]:
         """Colours to choose from, and why some are missing."""
-        colours = [Colour(column_id(one.name), one.name, "Table", one.kind) for one in self._columns if one.values]
-        titles = self.titles(set_name)
-        colours += [Colour(f"pi:{c}", title, "Share of a prototype", "number") for c, title in enumerate(titles)]
-        contents = self._bench.contents
-        outcomes = [self._of_study(name) for name in contents.studies] + [self._of_model(n) for n in contents.models]
-        notes = [one for one in outcomes if isinstance(one, str)]
-        return colours + [colour for one in outcomes if not isinstance(one, str) for colour in one], notes
+        colours, notes = [_of_column(one) for one in self._columns if one.values], []
+        for c, title in enumerate(self.titles(set_name)):
+            read = partial(self._pi, c, set_name)
+            colours.append(Colour(f"pi:{c}", f"π of {title}", "Share of a prototype", "number", read))
+        for name, path in self._bench.contents.studies.items():
+            run = self._run(path)
+            if isinstance(run, str):
+                notes.append(run)
+                continue
+            for row in dict.fromkeys(run.predictions["row"]):
+                for output, words, kind in STUDY_OUTPUTS[run.kind](run):
+                    read = partial(_predicted_by_study, run, row, output)
+                    about = f"study:{name}:{output}:{row}", f"{row}: {words}", f"Predictions of the study {name}"
+                    colours.append(Colour(*about, kind, read))
+        for name, path in self._bench.contents.models.items():
+            model = self._loaded(self._models, path, lambda path=path: self._bench.compute(about_model, path))  # type: ignore[misc]
+            if isinstance(model, str):
+                notes.append(model)
+                continue
+            for output in _informative(model.outputs, exclusive=model.exclusive):
+                read = partial(self._predicted_by_model, name, model, output)
+                title, group = f"{name}: {_output_words(output)}", f"Predictions of the model {name}"
+                colours.append(Colour(f"model:{name}:{output}", title, group, "number", read))
+        return colours, notes
 
     def outcomes(self) -> list[str]:
         """Columns that the studies predict."""
-        runs = [self._run(name) for name in self._bench.contents.studies]
+        runs = [self._run(path) for path in self._bench.contents.studies.values()]
         return [column_id(run.study.task.label) for run in runs if isinstance(run, Run) and run.study.task.label]
 
     def titles(self, set_name: str | None) -> list[str]:
@@ -119,99 +140,64 @@ class CohortColours:
             return [title for title, _ in self._bench.look(set_name)]
         return [f"C{c}" for c in range(self._shares.count(set_name))]
 
-    def values(self, colour_id: str, units: Units, set_name: str | None) -> Coloured:
-        """Values of one colour."""
-        kind, _, rest = colour_id.partition(":")
-        readers = {"column": self._column, "pi": self._pi, "study": self._study, "model": self._model}
-        return pick(readers, kind, "colour")(rest, units, set_name)
-
-    def _column(self, name: str, units: Units, _: str | None) -> Coloured:
-        column = pick({one.name: one for one in self._columns}, name, "column")
-        return Coloured(Colour(column_id(name), name, "Table", column.kind), _by_unit(column.values, units))
-
-    def _pi(self, number: str, units: Units, set_name: str | None) -> Coloured:
-        titles = self.titles(set_name)
-        c = pick({str(c): c for c in range(len(titles))}, number, "prototype")
+    def _pi(self, c: int, set_name: str | None, units: Units) -> Values:
         shares, progress, _ = self._shares.known(set_name)
         # as in the tests: a posterior of 1e-20 is not more than one of 1e-30
-        values = {name: round(float(pi[c]), DIGITS) for name, pi in unit_shares(units, shares).items()}
-        return Coloured(Colour(f"pi:{c}", f"π of {titles[c]}", "Share of a prototype", "number"), values, progress)
+        return Values({name: round(float(pi[c]), DIGITS) for name, pi in unit_shares(units, shares).items()}, progress)
 
-    def _of_study(self, name: str) -> list[Colour] | str:
-        run = self._run(name)
-        if isinstance(run, str):
-            return run
-        return [
-            Colour(f"study:{name}:{output}:{row}", f"{row}: {words}", f"Predictions of the study {name}", kind)
-            for row in dict.fromkeys(run.predictions["row"])
-            for output, words, kind in STUDY_OUTPUTS[run.kind](run)
-        ]
+    def _run(self, path: Path) -> Run | str:
+        return self._loaded(self._runs, path / RECORD, lambda: load_run(path))
 
-    def _study(self, rest: str, units: Units, _: str | None) -> Coloured:
-        study, output_id = _split(rest, self._bench.contents.studies)
-        run = self._run(study)
-        if isinstance(run, str):
-            raise UnknownError(run)
-        rows = list(dict.fromkeys(run.predictions["row"]))
-        outputs = {f"{output}:{row}": (output, row, words, kind) for output, words, kind in STUDY_OUTPUTS[run.kind](run) for row in rows}  # fmt: skip
-        output, row, words, kind = pick(outputs, output_id, "prediction")
-        table = run.predictions[run.predictions["row"] == row]
-        by_sample = _predicted_class(table) if output == PREDICTED else table.groupby("sample")[output].mean()
-        values = {str(name): value if kind == "category" else float(value) for name, value in by_sample.items()}
-        note = "Each sample is predicted by models that were not trained on it; several folds or seeds are averaged."
-        colour = Colour(f"study:{rest}", f"{row}: {words}", f"Predictions of the study {study}", kind)
-        return Coloured(colour, _by_sample(values, units), notes=(note,))
+    def _loaded(self, cache: "LruCache[T | str]", file: Path, load: Callable[[], T]) -> T | str:
+        """A study or a model, or why it cannot be read."""
 
-    def _run(self, name: str) -> Run | str:
-        """The study, or why it cannot be read."""
-        path = pick(self._bench.contents.studies, name, "study")
-        return self._runs.get(name, lambda: self._loaded(path / RECORD, lambda: load_run(path)), version_of([path / RECORD]))  # fmt: skip
+        def read() -> T | str:
+            try:
+                self._bench.refuse_links([file])
+                return load()
+            except (InputError, OSError) as error:
+                return str(error)
 
-    def _about_model(self, name: str) -> AboutModel | str:
-        """The model, or why it cannot be read."""
-        path = pick(self._bench.contents.models, name, "model")
-        read = partial(self._bench.compute, about_model, path)
-        return self._models.get(name, lambda: self._loaded(path, read), version_of([path]))
+        return cache.get(file, read, version_of([file]))
 
-    def _loaded(self, file: Any, load: Callable[[], T]) -> T | str:
-        try:
-            self._bench.refuse_links([file])
-            return load()
-        except (InputError, OSError) as error:
-            return str(error)
-
-    def _of_model(self, name: str) -> list[Colour] | str:
-        about = self._about_model(name)
-        if isinstance(about, str):
-            return about
-        return [
-            Colour(f"model:{name}:{output}", _output_words(output), f"Predictions of the model {name}", "number")
-            for output in _informative(about.outputs, exclusive=about.exclusive)
-        ]
-
-    def _model(self, rest: str, units: Units, _: str | None) -> Coloured:
-        models = self._bench.contents.models
-        name, output = _split(rest, models)
-        about = self._about_model(name)
-        if isinstance(about, str):
-            raise UnknownError(about)
-        if output not in about.outputs:
-            raise UnknownError(f"the model {name} does not predict {output!r}")
-        running = self._predicted.get(name, lambda: Predictions(self._bench, name), version_of([models[name]]))
+    def _predicted_by_model(self, name: str, about: AboutModel, output: str, units: Units) -> Values:
+        version = version_of([self._bench.contents.models[name]])
+        running = self._predicted.get(name, lambda: Predictions(self._bench, name), version)
         is_done, failures = running.done >= running.total, dict(running.failures)
         values = {slide: outputs[output] for slide, outputs in dict(running.values).items()}
         progress = None if is_done else Progress(running.done, running.total, f"predictions of {name}")
-        notes = _about_training(name, about, units)
+        members = zip(units.names, units.patients, units.slides, strict=True)
+        seen = sum(bool({unit, patient, *slides} & about.trained_on) for unit, patient, slides in members)
+        notes = []
+        if seen:
+            of_all = f"{seen} of these {len(units.names)} {units.level}"
+            notes.append(f"{name} was trained on {of_all}: their predictions are no test.")
         if is_done and failures:
             notes.append(f"{len(failures)} slides could not be predicted, e.g. {next(iter(failures.values()))}")
-        colour = Colour(f"model:{rest}", f"{name}: {_output_words(output)}", f"Predictions of the model {name}", "number")  # fmt: skip
-        return Coloured(colour, _by_unit(values, units), progress, tuple(notes))
+        return Values(_by_unit(values, units), progress, tuple(notes))
 
 
-def _split(rest: str, names: Mapping[str, Any]) -> tuple[str, str]:
-    """`name:output`; names may hold colons, so the longest one that fits counts."""
-    name = next((name for name in sorted(names, key=len, reverse=True) if rest.startswith(f"{name}:")), "")
-    return name, rest.removeprefix(f"{name}:")
+def _of_column(column: Column) -> Colour:
+    def read(units: Units) -> Values:
+        return Values(_by_unit(column.values, units))
+
+    return Colour(column_id(column.name), column.name, "Table", column.kind, read)
+
+
+def _predicted_by_study(run: Run, row: str, output: str, units: Units) -> Values:
+    """Predictions of the study's samples, which are slides or patients."""
+    table = run.predictions[run.predictions["row"] == row]
+    columns = [name for name in table.columns if name.startswith(PROBABILITY)]
+    if output == PREDICTED:
+        # a class outside the fold of some sample has no probability
+        mean = table.groupby("sample")[columns].mean().fillna(-1.0)
+        by_sample = mean.idxmax(axis=1).astype(str).str.removeprefix(PROBABILITY)
+    else:
+        by_sample = table.groupby("sample")[output].mean()
+    values = dict(zip(map(str, by_sample.index), by_sample.tolist(), strict=True))
+    of_patients = {unit: values[one] for unit, one in zip(units.names, units.patients, strict=True) if one in values}
+    note = "Each sample is predicted by models that were not trained on it; several folds or seeds are averaged."
+    return Values(of_patients | _by_unit(values, units), notes=(note,))
 
 
 def column_id(name: str) -> str:
@@ -222,20 +208,6 @@ def column_id(name: str) -> str:
 def _by_unit(values: Mapping[str, Value], units: Units) -> dict[str, Value]:
     every = {name: joined(values, slides) for name, slides in zip(units.names, units.slides, strict=True)}
     return {name: value for name, value in every.items() if value is not None}
-
-
-def _by_sample(values: Mapping[str, Value], units: Units) -> dict[str, Value]:
-    """Values of a study's samples, which are slides or patients."""
-    of_patients = {unit: values[one] for unit, one in zip(units.names, units.patients, strict=True) if one in values}
-    return of_patients | _by_unit(values, units)
-
-
-def _about_training(name: str, about: AboutModel, units: Units) -> list[str]:
-    """Note on units of the training set: their predictions are no test."""
-    members = zip(units.names, units.patients, units.slides, strict=True)
-    seen = sum(bool({unit, patient, *slides} & about.trained_on) for unit, patient, slides in members)
-    of_all = f"{seen} of these {len(units.names)} {units.level}"
-    return [f"{name} was trained on {of_all}: their predictions are no test."] if seen else []
 
 
 def _class_outputs(run: Run) -> list[tuple[str, str, Kind]]:
@@ -264,10 +236,3 @@ def _informative(outputs: list[str], *, exclusive: bool) -> list[str]:
 
 def _output_words(output: str) -> str:
     return output if output in (RISK, VALUE) else f"probability of {output}"
-
-
-def _predicted_class(table: Any) -> Any:
-    columns = [name for name in table.columns if name.startswith(PROBABILITY)]
-    mean = table.groupby("sample")[columns].mean()
-    # a class outside the fold of some sample has no probability
-    return mean.fillna(-1.0).idxmax(axis=1).str.removeprefix(PROBABILITY)

@@ -1,5 +1,6 @@
 """Routes of the cohort page: points, their colours, and a comparison of two groups."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -9,12 +10,12 @@ from flask import Blueprint
 from panther.charts.results import scatter, scatter_by_number
 from panther.charts.to_plotly import convert, plain
 from panther.errors import InputError
-from panther.viewer.cohort.colours import CohortColours, Colour, Coloured
+from panther.viewer.cohort.colours import CohortColours, Colour, Values
 from panther.viewer.cohort.compare import compare, slides_of
 from panther.viewer.cohort.positions import CohortPositions, Placed
-from panther.viewer.cohort.units import LEVELS, CohortShares, Units, levels, units_of
+from panther.viewer.cohort.units import LEVELS, CohortShares, Units, Value, levels, units_of
 from panther.viewer.queries import CohortQuery, Groups
-from panther.viewer.workbench import LruCache, Workbench
+from panther.viewer.workbench import LruCache, Workbench, pick
 
 FEW = 8  # values of a column that are told apart by their colours
 
@@ -36,10 +37,10 @@ def cohort_routes(bench: Workbench) -> Blueprint:
         return {
             "level": units.level,
             "levels": levels(bench.contents),
-            "columns": [asdict(column) for column in columns],
+            "columns": [column.to_dict() for column in columns],
             "rows": rows,
             "planes": [{"id": key, "title": title} for key, title in planes],
-            "colours": [asdict(colour) for colour in choices],
+            "colours": [colour.to_dict() for colour in choices],
             "colour": _default_colour(choices, rows, colours.outcomes()),
             "compare": any(colour.id.startswith("pi:") for colour in choices),
             "notes": [*about_planes, *about_colours],
@@ -50,16 +51,21 @@ def cohort_routes(bench: Workbench) -> Blueprint:
         query = CohortQuery.read()
         units = units_of(bench.contents, query.level)
         placed = positions.place(query.plane, units, query.set)
-        coloured = colours.values(query.colour, units, query.set) if query.colour else None
-        progress = placed.progress or (coloured.progress if coloured else None)
+        choices = {colour.id: colour for colour in colours.known(query.set)[0]} if query.colour else {}
+        colour = pick(choices, query.colour, "colour") if query.colour else None
+        values = Values({}) if colour is None else colour.read(units)
+        progress = placed.progress or values.progress
         if progress is not None:
             return {"progress": asdict(progress)}
+        notes = values.notes
+        if colour is not None and placed.names and not set(placed.names) & set(values.values):
+            notes = (f"{colour.title}: not known for any of these.",)
         return {
             "progress": None,
-            "figure": _figure(placed, coloured),
-            "values": {} if coloured is None else plain(dict(coloured.values)),
-            "colour": None if coloured is None else asdict(coloured.colour),
-            "notes": [*placed.notes, *(() if coloured is None else _notes(coloured, placed))],
+            "figure": _figure(placed, colour, values.values),
+            "values": plain(dict(values.values)),
+            "colour": None if colour is None else colour.to_dict(),
+            "notes": [*placed.notes, *notes],
         }
 
     @routes.post("/api/cohort/compare")
@@ -97,19 +103,12 @@ def _table(colours: CohortColours, units: Units) -> tuple[list[Colour], list[dic
     )
 
 
-def _figure(placed: Placed, coloured: Coloured | None) -> dict[str, Any]:
-    names = placed.names
-    if coloured is None or coloured.colour.kind == "category":
-        groups = ["" if coloured is None else str(coloured.values.get(name, "not known")) for name in names]
-        return convert(scatter(placed.position, names, groups, placed.axes))
-    numbers = np.array([coloured.values.get(name, np.nan) for name in names], float)
-    return convert(scatter_by_number(placed.position, names, numbers, coloured.colour.title, placed.axes))
-
-
-def _notes(coloured: Coloured, placed: Placed) -> list[str]:
-    if placed.names and not set(placed.names) & set(coloured.values):
-        return [f"{coloured.colour.title}: not known for any of these."]
-    return list(coloured.notes)
+def _figure(placed: Placed, colour: Colour | None, values: Mapping[str, Value]) -> dict[str, Any]:
+    if colour is None or colour.kind == "category":
+        groups = ["" if colour is None else str(values.get(name, "not known")) for name in placed.names]
+        return convert(scatter(placed.position, placed.names, groups, placed.axes))
+    numbers = np.array([values.get(name, np.nan) for name in placed.names], float)
+    return convert(scatter_by_number(placed.position, placed.names, numbers, colour.title, placed.axes))
 
 
 def _default_colour(choices: list[Colour], rows: list[dict[str, Any]], outcomes: list[str]) -> str | None:

@@ -35,52 +35,67 @@ RUNS = 4  # kept in memory
 TABLES = ("run.json", "study.json", "cohort.csv", *(f"{name}.parquet" for name in ("metrics", "summary", "comparisons", "predictions")))  # fmt: skip
 
 
+def _rows(**columns: Any) -> list[dict[str, Any]]:
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _differ(codes: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Whether methods (M, S) that predicted something disagree on a patient (S,)."""
+    return (np.where(known, codes, np.inf).min(0) < np.where(known, codes, -np.inf).max(0)) & known.any(0)
+
+
 def _classes(run: Run, people: Classified) -> list[dict[str, Any]]:
-    classes, predicted = run.classes or [], people.predicted
-    is_right, is_known = (predicted == people.truth) & (predicted >= 0), predicted >= 0
-    return [
-        {
-            "truth": classes[truth] if truth >= 0 else None,
-            "predicted": [classes[k] if k >= 0 else None for k in predicted[:, s]],
-            "probability": people.of_truth[:, s],
-            "right": int(is_right[:, s].sum()),
-            "asked": int(is_known[:, s].sum()),
-            "disagree": len(set(predicted[is_known[:, s], s].tolist())) > 1,
-        }
-        for s, truth in enumerate(people.truth)
-    ]
+    predicted = people.predicted
+    known = predicted >= 0
+    names = np.array([*(run.classes or []), None], object)  # number -1: not known
+    return _rows(
+        truth=names[people.truth],
+        predicted=names[predicted.T].tolist(),
+        probability=people.of_truth.T,
+        right=((predicted == people.truth) & known).sum(0),
+        asked=known.sum(0),
+        disagree=_differ(predicted, known),
+    )
 
 
 def _values(run: Run, people: Measured) -> list[dict[str, Any]]:
-    above, spread = people.predicted > np.median(people.truth), float(people.truth.std())
-    all_predicted = mean_over_methods(people.predicted)
-    return [
-        {
-            "truth": truth,
-            "predicted": people.predicted[:, s],
-            "error": people.error[:, s],
-            "all_predicted": all_predicted[s],
-            "spread": spread,
-            "disagree": _differ(above[:, s], people.predicted[:, s]),
-        }
-        for s, truth in enumerate(people.truth)
-    ]
+    predicted, truth = people.predicted, people.truth
+    return _rows(
+        truth=truth,
+        predicted=predicted.T,
+        error=people.error.T,
+        all_predicted=mean_over_methods(predicted),
+        spread=np.full(len(truth), truth.std()),
+        disagree=_differ(predicted > np.median(truth), ~np.isnan(predicted)),
+    )
+
+
+def _ranks(run: Run, people: Ranked) -> list[dict[str, Any]]:
+    return _rows(
+        time=people.time,
+        event=people.event.astype(bool),
+        risk=people.rank.T,
+        wrong=people.wrong.T,
+        all_risk=mean_over_methods(people.rank),
+        disagree=_differ(people.rank > 0.5, ~np.isnan(people.rank)),  # sides of the median patient
+    )
 
 
 def _labels(run: Run, people: Labelled) -> list[dict[str, Any]]:
     """Labels as text, those that are known; a method is right if all of them are."""
     names, rows = np.array(people.names, object), []
-    for s, truth in enumerate(people.truth):
+    for truth, probability, of_truth in zip(
+        people.truth, people.probability.swapaxes(0, 1), people.of_truth.T, strict=True
+    ):
         known = ~np.isnan(truth)
-        probability = people.probability[:, s][:, known]  # (M, known)
-        is_predicted = ~np.isnan(probability).any(1)
-        is_right = ((probability > 0.5) == (truth[known] == 1)).all(1) & is_predicted
-        predicted = [_listed(names[known][p > 0.5]) if ok else None for p, ok in zip(probability, is_predicted, strict=True)]  # fmt: skip
+        is_predicted = ~np.isnan(probability[:, known]).any(1)
+        is_right = ((probability > 0.5) == (truth == 1))[:, known].all(1) & is_predicted
+        predicted = [_listed(names[known & (p > 0.5)]) if ok else None for p, ok in zip(probability, is_predicted, strict=True)]  # fmt: skip
         rows.append(
             {
                 "truth": _listed(names[truth == 1]),
                 "predicted": predicted,
-                "probability": people.of_truth[:, s],
+                "probability": of_truth,
                 "right": int(is_right.sum()),
                 "asked": int(is_predicted.sum()),
                 "disagree": len({*predicted} - {None}) > 1,
@@ -91,26 +106,6 @@ def _labels(run: Run, people: Labelled) -> list[dict[str, Any]]:
 
 def _listed(names: np.ndarray) -> str:
     return ", ".join(names) or "none"
-
-
-def _ranks(run: Run, people: Ranked) -> list[dict[str, Any]]:
-    all_risk = mean_over_methods(people.rank)
-    return [
-        {
-            "time": people.time[s],
-            "event": bool(people.event[s]),
-            "risk": people.rank[:, s],
-            "wrong": people.wrong[:, s],
-            "all_risk": all_risk[s],
-            "disagree": _differ(people.rank[:, s] > 0.5, people.rank[:, s]),  # sides of the median patient
-        }
-        for s in range(len(people.samples))
-    ]
-
-
-def _differ(sides: np.ndarray, values: np.ndarray) -> bool:
-    """Whether methods that predicted something are on different sides."""
-    return len(set(sides[~np.isnan(values)].tolist())) > 1
 
 
 class PatientList(NamedTuple):
@@ -179,7 +174,7 @@ def study_routes(bench: Workbench) -> Blueprint:
         version = version_of(files)
         run = runs.get(name, lambda: load_run(folder), version)
         part = query.part or ("test" if "test" in run.parts else next(iter(run.parts), "test"))
-        return run, name, pick({one: one for one in run.parts}, part, "test"), version
+        return run, name, pick(run.parts, part, "test"), version
 
     def tested(query: StudyQuery) -> tuple[Run, str, People]:
         run, name, part, version = selected(query)
@@ -199,7 +194,7 @@ def study_routes(bench: Workbench) -> Blueprint:
         metrics = [metric for metric in run.study.shown if metric in set(run.summary["metric"])]
         if not metrics:
             raise InputError(f"{name}: none of its metrics {', '.join(run.study.shown)}; run `panther run` again")
-        metric = pick({one: one for one in metrics}, query.metric or metrics[0], "metric")
+        metric = pick(metrics, query.metric or metrics[0], "metric")
         chart, words = forest_chart(run, part, metric)
         content = {
             "study": name,
