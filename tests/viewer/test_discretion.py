@@ -9,6 +9,7 @@ import pytest
 from panther.viewer.contents import Inputs, find_contents
 from panther.viewer.server import Guard, make_app, path_redactor
 from panther.viewer.workbench import Workbench
+from viewer.asking import entered
 from viewer.attacks import OWN, address, routes
 
 PLACES = (Path("/data/my job"), Path("/data/my job/features"), Path("/data/tables/cohort.csv"), Path("/"), Path("demo"))
@@ -56,7 +57,7 @@ def test_a_table_of_paths_shows_no_path(cohort_folder):
     table.write_text(
         "\n".join(f"{row},{'/srv/secret/' + row[:5] if i else '/srv/secret/file'}" for i, row in enumerate(rows))
     )
-    client = guest_of(Workbench(find_contents(cohort_folder)))
+    client = entered(cohort_folder)
     for path in (
         "contents",
         "cohort",
@@ -65,13 +66,6 @@ def test_a_table_of_paths_shows_no_path(cohort_folder):
         "prototypes",
     ):
         assert b"secret" not in client.get(f"/api/{path}").data
-
-
-def guest_of(bench):
-    guard = Guard()
-    client = make_app(bench, guard).test_client()
-    client.get(f"/?token={guard.token}")
-    return client
 
 
 def test_no_answer_says_where_damaged_files_lie(cohort_folder, outside):

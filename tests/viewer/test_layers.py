@@ -27,8 +27,8 @@ from panther.slides.contours import write_contours
 from panther.slides.polygons import Polygon, Tissue
 from panther.storage.bags import list_bags
 from panther.viewer.contents import find_contents
-from panther.viewer.server import Guard, make_app
 from panther.viewer.workbench import Workbench
+from viewer.asking import entered
 
 RGB = rgb_values(PALETTE).tolist()
 
@@ -83,9 +83,7 @@ def models(with_models):
 
 @pytest.fixture
 def page(models):
-    guard = Guard()
-    client = make_app(models, guard).test_client()
-    client.get(f"/?token={guard.token}")
+    client = entered(models)
     return client
 
 
@@ -174,9 +172,7 @@ def test_an_agreement_with_other_prototypes_gives_no_classes(with_models, tmp_pa
     (folder / "agreement" / "concordance.json").write_text(
         text.replace('"prototypes_hash": "', '"prototypes_hash": "0')
     )
-    guard = Guard()
-    client = make_app(Workbench(find_contents(folder)), guard).test_client()
-    client.get(f"/?token={guard.token}")
+    client = entered(folder)
     assert "classes" not in layers(client)[0]
     (folder / "agreement" / "concordance.json").write_text("{")
     found, notes = layers(client)
@@ -193,9 +189,7 @@ def test_a_tissue_classifier_labels_every_patch_itself(with_models, tmp_path):
         fit_classifier(LabelledTiles(features, labels, ("x", "y", "z"), encoder="mean")), folder / "tissue.safetensors"
     )
     bench = Workbench(find_contents(folder))
-    guard = Guard()
-    client = make_app(bench, guard).test_client()
-    client.get(f"/?token={guard.token}")
+    client = entered(bench)
     found, notes = layers(client)
     assert [one["name"] for one in found["classes"]["classes"]] == ["x", "y", "z"]
     assert notes == []
@@ -232,9 +226,7 @@ def test_borders_and_outline_lie_where_the_patches_and_the_tissue_end(page, mode
 
 def test_features_that_changed_while_open_are_shown_anew(with_models, tmp_path):
     folder = shutil.copytree(with_models, tmp_path / "changing")
-    guard = Guard()
-    client = make_app(Workbench(find_contents(folder)), guard).test_client()
-    client.get(f"/?token={guard.token}")
+    client = entered(folder)
     before = client.get("/layers/S3/prototypes/0/0/0.png").data
     shutil.copy(folder / "features" / "S5.h5", folder / "features" / "S3.h5")
     assert client.get("/layers/S3/prototypes/0/0/0.png").data != before

@@ -16,15 +16,8 @@ from panther.viewer import similar
 from panther.viewer.contents import find_contents
 from panther.viewer.pages import patch as patch_page
 from panther.viewer.serve import Viewer
-from panther.viewer.server import Guard, make_app
 from panther.viewer.workbench import Workbench
-
-
-def entered(bench):
-    guard = Guard()
-    client = make_app(bench, guard).test_client()
-    client.get(f"/?token={guard.token}")
-    return client
+from viewer.asking import entered
 
 
 def everything(folder):
@@ -74,7 +67,7 @@ def test_a_patch_that_is_not_there(client):
 
 def test_without_prototypes_a_patch_still_has_its_place(cohort_folder):
     (cohort_folder / "prototypes.safetensors").unlink()
-    found = entered(Workbench(find_contents(cohort_folder))).get("/api/slides/S0/patches/7").get_json()
+    found = entered(cohort_folder).get("/api/slides/S0/patches/7").get_json()
     assert found["posterior"] == []
     assert found["prototype"] is None
     assert found["x"] is not None
@@ -119,7 +112,7 @@ def test_slides_that_fail_are_told_and_the_others_are_searched(cohort_folder):
     (features / "S1.h5").write_bytes((features / "S1.h5").read_bytes()[:3000])
     rewrite(features / "S2.h5", lambda x: x[:, :-1])
     rewrite(features / "S3.h5", lambda x: np.full_like(x, np.nan))
-    found = entered(Workbench(find_contents(cohort_folder))).get("/api/slides/S0/patches/7/similar?where=cohort&k=100")
+    found = entered(cohort_folder).get("/api/slides/S0/patches/7/similar?where=cohort&k=100")
     answer = found.get_json()
     assert {one["slide"] for one in answer["patches"]} <= {"S0", "S4", "S5"}
     assert any("S1.h5" in note for note in answer["notes"])
@@ -143,7 +136,7 @@ def test_many_failures_are_counted():
 
 def test_a_patch_without_a_direction_is_compared_with_nothing(cohort_folder):
     rewrite(cohort_folder / "features" / "S0.h5", lambda x: np.where(np.arange(len(x))[:, None] == 7, 0, x))
-    client = entered(Workbench(find_contents(cohort_folder)))
+    client = entered(cohort_folder)
     answer = client.get("/api/slides/S0/patches/7/similar?where=cohort").get_json()
     assert answer["patches"] == []
     assert "nothing can be compared" in answer["notes"][0]

@@ -12,11 +12,9 @@ from panther.errors import InputError
 from panther.explain.palette import PALETTE, rgb_values
 from panther.explain.slide_map import heat_colours
 from panther.slides import Slide
-from panther.viewer.contents import find_contents
-from panther.viewer.server import Guard, make_app
 from panther.viewer.tiles import maker, render
-from panther.viewer.workbench import Workbench
 from slides.phantoms import write_pyramid
+from viewer.asking import entered
 
 RGB = rgb_values(PALETTE).tolist()
 
@@ -162,9 +160,7 @@ def test_slides_without_a_pyramid_are_made_small_once(tmp_path, monkeypatch):
     monkeypatch.setattr(render, "FAR", 2)
     read, original = [], maker.read_overview
     monkeypatch.setattr(maker, "read_overview", lambda *given: read.append(given) or original(*given))
-    guard = Guard()
-    client = make_app(Workbench(find_contents(tmp_path)), guard).test_client()
-    client.get(f"/?token={guard.token}")
+    client = entered(tmp_path)
     seen = {z: picture(client, f"/tiles/flat/{z}/0/0.jpg").astype(int) for z in (0, 1, 2, 3)}
     second = picture(client, "/tiles/flat/1/1/0.jpg").astype(int)
     assert len(read) == 1
@@ -201,9 +197,7 @@ def test_a_damaged_part_is_one_sentence_and_the_rest_is_still_shown(client, monk
 def test_without_a_sound_image_patches_are_shown_on_a_canvas_of_their_own(cohort_folder):
     (cohort_folder / "slides" / "S0.tif").write_bytes(b"not a slide")
     (cohort_folder / "features" / "S1.h5").unlink()
-    guard = Guard()
-    client = make_app(Workbench(find_contents(cohort_folder)), guard).test_client()
-    client.get(f"/?token={guard.token}")
+    client = entered(cohort_folder)
     found = client.get("/api/slides/S0").get_json()
     assert found["image"] is False
     assert "S0.tif" in found["notes"][0]

@@ -37,7 +37,6 @@ class Findings:
     done: int = 0  # slides
     total: int = 0
     running: bool = False
-    whole: bool = False  # nothing more will come
     can_look: bool = False  # an atlas is shown; the slides themselves would tell more
     notes: tuple[str, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict)
@@ -87,7 +86,7 @@ class Gallery:
             if self._known is None or self._known.done != done:
                 self._known = self._summed_up(done, total)
             notes = (*self._known.notes, *([self._problem] if self._problem else []))
-            return replace(self._known, running=running, whole=not running, notes=notes)
+            return replace(self._known, running=running, notes=notes)
 
     def shares(self) -> tuple[Proportions | None, int, int, dict[str, str]]:
         """Pi of the slides that are done, their number, that of all that will be, and why some failed."""
@@ -165,5 +164,5 @@ def _from_atlas(bench: Workbench, prototypes_hash: str, count: int) -> Findings 
             continue
         note = f"From the atlas in {folder.parent.name}/{folder.name}; it has no borderline and atypical patches."
         content = {**content, "exemplars": exemplars}
-        return Findings(content, pi, [patients.get(one, one) for one in pi.samples], notes=(note,), whole=True)
+        return Findings(content, pi, [patients.get(one, one) for one in pi.samples], notes=(note,))
     return None

@@ -109,7 +109,6 @@ class SimilarQuery(Query):
 class PrototypeQuery(Query):
     """What is shown of one prototype."""
 
-    slide: str | None = None
     column: str | None = None
 
 

@@ -246,8 +246,6 @@ def _frame_routes(bench: Workbench, guard: Guard) -> Blueprint:
             "prototypes": [{"name": name, "count": len(bench.prototypes(name))} for name in contents.prototypes],
             "models": list(contents.models),
             "studies": list(contents.studies),
-            "embeddings": contents.embeddings is not None,
-            "columns": [] if contents.table is None else [str(name) for name in contents.table.rows.columns],
             "notes": list(contents.notes),
         }
 

@@ -50,7 +50,6 @@ def prototype_routes(bench: Workbench) -> Blueprint:
             **_progress(findings),
             **_overview(findings, prototype),
             "exemplars": {kind: rows for kind in KINDS if (rows := list(_of_kind(findings, prototype, kind)))},
-            "here": _here(bench, query.slide, query.set, prototype),
             "groups": _figure(lambda: _groups(bench, findings, prototype, titles, query.column)),
             "survival": _figure(lambda: _survival(bench, findings, prototype)),
             "beside": _beside(findings, prototype),
@@ -112,8 +111,7 @@ def names_state(bench: Workbench, chosen: str | None = None) -> dict[str, Any]:
 
 
 def _progress(findings: Findings) -> dict[str, Any]:
-    about = {"done": findings.done, "total": findings.total, "running": findings.running, "whole": findings.whole}
-    about["can_look"] = findings.can_look
+    about = {name: getattr(findings, name) for name in ("done", "total", "running", "can_look")}
     return {**about, "failures": dict(list(findings.failures.items())[:20]), "failed": len(findings.failures)}
 
 
@@ -130,18 +128,6 @@ def _of_kind(findings: Findings, prototype: int, kind: str) -> Iterable[dict[str
         if row["prototype"] == prototype and row["kind"] == kind:
             about = {"slide": row["slide"], "patch": row["row"], "patient": row["patient"]}
             yield {**about, "distance": row["distance"], "place": row.get("place")}
-
-
-def _here(bench: Workbench, slide: str | None, chosen: str | None, prototype: int) -> dict[str, Any] | None:
-    """How much of it the slide at hand has."""
-    if slide is None:
-        return None
-    patch_map = bench.patches(slide, chosen)
-    if patch_map.assignment is None or patch_map.weights is None:
-        return {"slide": slide, "notes": list(patch_map.notes)}
-    members = int((patch_map.assignment.argmax(1) == prototype).sum())
-    about = {"share": float(patch_map.weights[prototype]), "members": members, "patches": len(patch_map.assignment)}
-    return {"slide": slide, **about, "placed": patch_map.grid is not None, "notes": list(patch_map.notes)}
 
 
 def _figure(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -132,9 +132,7 @@ def beside(neighbours: Touching, titles: Sequence[str]) -> dict[str, Any]:
     numbers = {
         "times": 2.0 ** neighbours.log_ratio(),
         "border": neighbours.border(),
-        "by_chance": neighbours.border_by_chance(),
         "inside": neighbours.inside / members,
-        "beside": neighbours.beside / members,
     }
     lists: dict[str, Any] = {
         name: np.asarray(np.where(np.isfinite(values), values, None)).tolist() for name, values in numbers.items()

@@ -232,7 +232,6 @@ def study_routes(bench: Workbench) -> Blueprint:
                 "kind": page.kind,
                 "methods": run.rows,
                 "best": next(iter(run.best(part)["row"]), run.rows[0]),
-                "classes": run.classes,
                 "unit": run.time_unit,
                 "how": page.how,
                 "patients": rows,

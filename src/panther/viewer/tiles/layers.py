@@ -62,11 +62,6 @@ class Classes(NamedTuple):
     labels: np.ndarray  # (C,) or (N,), -1 where there is none
 
 
-def is_network(path: Path) -> bool:
-    """Whether a model looks at patches by attention; else it has prototypes and a head."""
-    return str(read_about(path)["method"]["name"]) in networks.names()
-
-
 def attributed(features: Openable, path: Path) -> Outputs:
     """What each patch's prototype adds to the outputs of a model, weighted by the model's own posterior."""
     model = load_model(path)
@@ -166,7 +161,6 @@ class Layers:
     def __init__(self, bench: Workbench) -> None:
         self.bench = bench
         self._values: LruCache[Any] = LruCache(VALUES, weigh=_bytes)
-        self._networks: LruCache[bool] = LruCache(1000)
         self._paints: dict[str, Paint] = {
             "prototypes": self._prototypes,
             "posterior": self._posterior,
@@ -288,8 +282,8 @@ class Layers:
         return None
 
     def _is_network(self, model: str) -> bool:
-        path = self.bench.contents.models[model]
-        return self._networks.get(model, lambda: self.bench.compute(is_network, path), version_of([path]))
+        """Whether a model has attention; else it has prototypes and a head."""
+        return str(read_about(self.bench.contents.models[model])["method"]["name"]) in networks.names()
 
 
 def of_classes(labels: np.ndarray, look: Sequence[tuple[str, str]], isolated: frozenset[int] | None) -> Colours:
