@@ -47,7 +47,7 @@ def test_patients_have_what_each_method_predicted_of_them(class_study):
     own = table[(table["part"] == "test") & (table["method"] == "panther")]
     means = own.groupby("sample")[[name for name in own if name.startswith("probability_")]].mean()  # over two seeds
     truth = own.groupby("sample")["label"].first()
-    assert set(found["classes"]) == {EVIL, "low"}
+    assert {one["truth"] for one in found["patients"]} == {EVIL, "low"}
     assert len(found["patients"]) == 24
     for one in found["patients"]:
         mean = means.loc[one["sample"]]
@@ -81,10 +81,6 @@ def test_survival_has_ranks_and_pairs(survival):
     for _, fold in own.groupby("fold"):
         ranks = [by_name[sample]["risk"][0] for sample in fold.sort_values("risk")["sample"]]
         np.testing.assert_allclose(ranks, np.linspace(0, 1, len(fold)), atol=1e-5)
-    figure = client.get("/api/study/risks?method=all").get_json()["figure"]
-    drawn = [key for trace in figure["data"] for key in trace["customdata"]]
-    assert sorted(drawn) == sorted(by_name)
-    assert client.get("/api/study/risks?method=PANTHER %2B probe").status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -94,7 +90,6 @@ def test_survival_has_ranks_and_pairs(survival):
         "study?study=/etc",
         "study?part=x",
         "study?metric=../x",
-        f"study/risks?method={EVIL}",
         "study/patients?study=%00",
     ],
 )
@@ -102,10 +97,6 @@ def test_what_is_not_there_is_not_found(survival, address):
     answer = entered(survival.parent).get(f"/api/{address}")
     assert answer.status_code == 404
     assert answer.mimetype == "application/json"
-
-
-def test_classes_have_no_risks(class_study):
-    assert entered(class_study.parent).get("/api/study/risks").status_code == 404
 
 
 def test_without_a_study_one_sentence_says_how_to_make_one(client):

@@ -126,7 +126,6 @@ class StudyQuery(Query):
     study: str | None = None
     part: str | None = None
     metric: str | None = None
-    method: str = "all"
 
 
 class Groups(Body):

@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from flask import Blueprint
 
-from panther.charts.survival import risk_against_time
 from panther.charts.to_plotly import convert, plain
 from panther.errors import InputError
 from panther.evaluation.intervals import CAPTION
-from panther.models.tasks import KINDS
 from panther.report.data import Run, load_run, metric_name, where_tested
 from panther.report.html import plural
 from panther.report.sections.results import MEANING, forest_chart
@@ -238,16 +236,6 @@ def study_routes(bench: Workbench) -> Blueprint:
                 "notes": [note] if without else [],
             }
         )
-
-    @routes.get("/api/study/risks")
-    def risks() -> dict[str, Any]:
-        query = StudyQuery.read()
-        run, _, group = tested(query)
-        if not isinstance(group, Ranked):
-            raise UnknownError(f"The study predicts {KINDS[run.kind]}, not risks.")
-        ranks = dict(zip(run.rows, group.rank, strict=True)) | {"all": mean_over_methods(group.rank)}
-        rank = pick(ranks, query.method, "method")
-        return {"figure": convert(risk_against_time(group.time, group.event, rank, group.samples, run.time_unit))}
 
     return routes
 
