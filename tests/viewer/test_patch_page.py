@@ -4,6 +4,7 @@ import json
 import socket
 import threading
 import time
+from collections import Counter
 from urllib.parse import urlsplit
 
 import h5py
@@ -87,17 +88,10 @@ def test_similar_patches_are_those_of_all_similarities(client, cohort_folder):
 
 def test_similar_patches_say_where_they_lie(client, bench):
     found = client.get("/api/slides/S0/patches/7/similar?where=cohort&k=18&per_slide=3").get_json()["patches"]
-    assert len({one["slide"] for one in found}) == 6
+    assert Counter(one["slide"] for one in found) == {f"S{i}": 3 for i in range(6)}  # at most so many of each
     for one in found:
         assert [one["x"], one["y"]] == bench.patches(one["slide"]).corners[one["patch"]].tolist()
         assert one["picture"] == (one["slide"] in ("S0", "S1", "S2"))
-
-
-def test_at_most_a_few_of_each_slide(client):
-    found = client.get("/api/slides/S0/patches/7/similar?where=cohort&k=12&per_slide=2").get_json()["patches"]
-    slides = [one["slide"] for one in found]
-    assert len(slides) == 12
-    assert all(slides.count(name) == 2 for name in set(slides))
 
 
 @pytest.mark.parametrize("query", ["k=0", "k=201", "k=x", "k=-3", "per_slide=0", "where=/etc", "k=9999999999999999"])

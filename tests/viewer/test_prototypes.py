@@ -173,7 +173,14 @@ def test_pictures_of_exemplars_are_those_of_their_patches(client: FlaskClient):
     place = "&".join(f"{name}={value}" for name, value in patch["place"].items())
     square = client.get(f"/tiles/{patch['slide']}/square.jpg?{place}&size=60")
     assert square.data == client.get(f"/tiles/{patch['slide']}/patch/{patch['patch']}.jpg?size=60").data
-    for wrong in ("x=0&y=0", "x=0&y=0&side=0", "x=nan&y=0&side=5", "x=1e300&y=0&side=5", "x=0&y=0&side=1e9"):
+    for wrong in (
+        "x=0&y=0",
+        "x=0&y=0&side=0",
+        "x=nan&y=0&side=5",
+        "x=1e300&y=0&side=5",
+        "x=0&y=0&side=1e9",
+        "x=10&side=3",
+    ):
         assert client.get(f"/tiles/S0/square.jpg?{wrong}").status_code == 422
     assert client.get(f"/tiles/S4/square.jpg?{place}").status_code == 404
 

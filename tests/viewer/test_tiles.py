@@ -172,12 +172,6 @@ def test_slides_without_a_pyramid_are_made_small_once(tmp_path, monkeypatch):
     assert second[:, 1500 // 4 - 256 + 2 :].min() > 245  # white beyond the slide
 
 
-def test_a_square_of_nothing_is_refused_in_a_sentence(client):
-    for query in ("x=10&y=10&side=0.0000001", "x=10&y=10&side=0", "x=10&side=3", "x=1e30&y=0&side=3"):
-        assert client.get(f"/tiles/S0/square.jpg?{query}").status_code in (404, 422), query
-    assert client.get("/tiles/S0/square.jpg?x=10&y=10&side=1").status_code == 200
-
-
 def test_a_damaged_part_is_one_sentence_and_the_rest_is_still_shown(client, monkeypatch):
     read = Slide.resampled
 

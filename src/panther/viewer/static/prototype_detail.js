@@ -19,7 +19,7 @@ const KINDS = [
   ["random", "At random", "a fair sample of its patches"],
 ];
 const PICTURE = 224; // pixels
-const LABELS = { who: "Share of the prototype by group", survival: "Survival by share of the prototype" }; // of charts
+const LABELS = { who: "Shares of the prototype over patients", survival: "Survival by share of the prototype" }; // of charts
 
 export function prototypeDetail(place, prototype, { names, state, contents, change, address }) {
   const pictured = new Set(contents.slides.filter(({ image }) => image).map(({ name }) => name));
