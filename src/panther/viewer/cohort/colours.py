@@ -12,7 +12,7 @@ from panther.errors import InputError
 from panther.explain.shares import DIGITS
 from panther.report.data import Run, load_run
 from panther.store import version_of
-from panther.study.record import RECORD
+from panther.study.results import RECORD
 from panther.viewer.cohort.units import (
     RISK,
     VALUE,

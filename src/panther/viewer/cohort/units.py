@@ -18,7 +18,7 @@ from panther.models.predict import predict_bags
 from panther.models.tasks import tasks
 from panther.report.data import numeric
 from panther.storage.clinical import ClinicalTable
-from panther.storage.embedding_files import read_vectors, read_weights
+from panther.storage.embeddings import read_vectors, read_weights
 from panther.storage.tables import is_missing
 from panther.store import version_of
 from panther.viewer.contents import Contents, SlideEntry

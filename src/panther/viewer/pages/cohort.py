@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from flask import Blueprint
 
-from panther.charts.results import scatter, scatter_by_number
+from panther.charts.results import scatter
 from panther.charts.to_plotly import convert, plain
 from panther.errors import InputError
 from panther.viewer.cohort.colours import CohortColours, Colour, Values
@@ -108,7 +108,7 @@ def _figure(placed: Placed, colour: Colour | None, values: Mapping[str, Value]) 
         groups = ["" if colour is None else str(values.get(name, "not known")) for name in placed.names]
         return convert(scatter(placed.position, placed.names, groups, placed.axes))
     numbers = np.array([values.get(name, np.nan) for name in placed.names], float)
-    return convert(scatter_by_number(placed.position, placed.names, numbers, colour.title, placed.axes))
+    return convert(scatter(placed.position, placed.names, numbers, placed.axes, colour.title))
 
 
 def _default_colour(choices: list[Colour], rows: list[dict[str, Any]], outcomes: list[str]) -> str | None:

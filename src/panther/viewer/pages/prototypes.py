@@ -206,12 +206,12 @@ def _survival(bench: Workbench, findings: Findings, prototype: int) -> dict[str,
             refused.append(str(error))
             continue
         patients = kaplan_meier.by_patient(pi, cohort)
-        rows, notes = kaplan_meier.compare(patients)
-        one = next((row for row in rows if row.prototype == prototype), None)
+        compared = kaplan_meier.compare(patients)
+        one = next((row for row in compared.prototypes if row.prototype == prototype), None)
         if one is None:
-            about = [note for note in notes if note.startswith(f"C{prototype}:")]
+            about = [note for note in compared.notes if note.startswith(f"C{prototype}:")]
             raise InputError(" ".join(about) or "there is nothing to compare")
-        chart = kaplan_meier.curve_chart(kaplan_meier.described(one, {}), patients.survival.unit or "", "")
+        chart = kaplan_meier.curve_chart(kaplan_meier.described(one, {}), compared.unit, "")
         return {
             "endpoint": endpoint,
             "figure": convert(chart),

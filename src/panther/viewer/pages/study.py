@@ -11,7 +11,7 @@ from panther.charts.to_plotly import convert, plain
 from panther.errors import InputError
 from panther.evaluation.intervals import CAPTION
 from panther.report.data import Run, load_run, metric_name, where_tested
-from panther.report.html import plural
+from panther.report.figures import plural
 from panther.report.sections.results import MEANING, forest_chart
 from panther.store import Version, version_of
 from panther.study.patients import (
