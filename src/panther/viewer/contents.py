@@ -85,7 +85,10 @@ class Inputs:
         return [path for path in (*single, *self.prototypes, *self.models, *self.allow_folders) if path is not None]
 
 
-def find_contents(place: Path, inputs: Inputs = Inputs(), work: Work = HERE) -> Contents:
+NO_INPUTS = Inputs()
+
+
+def find_contents(place: Path, inputs: Inputs = NO_INPUTS, work: Work = HERE) -> Contents:
     """Search ``place`` for everything that the viewer can show; files that could crash their library are opened by ``work``."""
     _check(place, inputs, work)
     opened = (place, *inputs.paths)
