@@ -104,8 +104,7 @@ class Covariates:
         for one in self.columns:
             if one.column not in table.columns:
                 raise InputError(
-                    f"{source_of(table)}: there is no column {one.column!r}, which the model reads as a covariate; the columns are "
-                    f"{listed(table.columns)}."
+                    f"{source_of(table)}: no covariate {one.column!r}, which the model reads, among {listed(table.columns)}"
                 )
         return np.column_stack([one.encode(_cells(table, one.column, one.levels is None)) for one in self.columns])
 
@@ -149,7 +148,7 @@ def fit_covariates(
             fitted.append(one)
     if not fitted:
         raise InputError(
-            f"None of the covariates {listed([s.column for s in specs])} varies among the {len(table)} training rows; name others."
+            f"covariates: {listed([s.column for s in specs])} do not vary among the {len(table)} training rows"
         )
     return Covariates(tuple(fitted)), notes
 
@@ -186,8 +185,7 @@ def _fit_one(values: pd.Series, spec: CovariateSpec, source: str, curved: bool) 
     levels = tuple(sorted(set(plain_labels(values)[~gone])))
     if len(levels) > MOST_LEVELS:
         raise InputError(
-            f"{source}: the covariate {spec.column} has {len(levels)} different values, e.g. {levels[0]!r} and {levels[1]!r}: these are names, "
-            f"not groups (at most {MOST_LEVELS}); leave the covariate out, or group its values."
+            f"{source}: covariate {spec.column}: {len(levels)} different values, e.g. {levels[0]!r}, expected at most {MOST_LEVELS}"
         )
     shares = np.nanmean(_indicators(values, levels), 0)
     spread = float(np.sqrt((shares * (1 - shares)).sum()))
@@ -232,8 +230,7 @@ def _refuse_text(values: pd.Series, column: str, source: str) -> None:
     text = np.isnan(_numbers(values)[:, 0]) & ~is_missing(values).to_numpy()
     if text.any():
         raise InputError(
-            f"{source}: the covariate {column} holds {values.iloc[int(text.argmax())]!r}, which is not a number; correct it, or call the column a "
-            "category."
+            f"{source}: covariate {column}: {values.iloc[int(text.argmax())]!r}, expected a number or a category"
         )
 
 
@@ -258,8 +255,7 @@ def check_columns(cohort: Cohort, specs: Sequence[CovariateSpec]) -> None:
             continue
         find_column(cohort.rows, spec.column, (), "covariate")
         raise InputError(
-            f"{cohort.report.source}: the covariate {spec.column} differs between slides of one patient; leave it out, or predict slides, "
-            "`level=slide`."
+            f"{cohort.report.source}: covariate {spec.column} differs between slides of one patient; or use `level=slide`"
         )
 
 

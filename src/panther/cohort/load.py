@@ -252,8 +252,7 @@ def _one_value(name: str, rows: list[int], values: list[Any], who: Identities, s
     different = sorted({str(values[row]) for row in rows})
     if len(different) > 1:
         raise InputError(
-            f"{source}: the slides of patient {name} ({listed([who.slide[row] for row in rows], 3)}) have different labels, "
-            f"{listed(different)}; correct them, or take slides as samples with `level=slide`."
+            f"{source}: slides of patient {name} have different labels, {listed(different)}; correct, or use `level=slide`"
         )
     return values[rows[0]]
 

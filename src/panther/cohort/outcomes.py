@@ -48,9 +48,7 @@ def read_events(table: pd.DataFrame, name: str, one: str) -> list[bool | None]:
     meaning = {cell: value == (one == "event") for cell, value in ZERO_ONE.items()} if known <= set(ZERO_ONE) else WORDS
     if not known <= set(meaning):
         values = listed(sorted(set(table[name][~missing])), 6)
-        raise InputError(
-            f"{source_of(table)}: {name} says {values}; expected 0 and 1, or words such as Alive and Dead."
-        )
+        raise InputError(f"{source_of(table)}: {name} says {values}; expected 0 and 1, or e.g. Alive and Dead")
     return [None if gone else meaning[cell] for cell, gone in zip(cells, missing, strict=True)]
 
 
@@ -211,9 +209,7 @@ def usual_label(table: pd.DataFrame) -> str:
     """Label column by its usual names."""
     name = find_column(table, None, LABEL_COLUMNS, "label")
     if name is None:
-        raise InputError(
-            f"{source_of(table)}: no label column of a usual name among {listed(table.columns)}; name it with `label=`."
-        )
+        raise InputError(f"{source_of(table)}: no label among {listed(table.columns)}; name it with `label=`")
     return name
 
 
@@ -235,15 +231,9 @@ def make_classes(values: Sequence[str], names: Sequence[str] | None, source: str
     """Classes of labels, in numeric or alphabetic order where no ``names`` are given."""
     names = tuple(names or sorted(set(values), key=natural_order))
     if len(names) < 2:
-        raise InputError(
-            f"{source}: all {len(values)} samples are of one class, {listed(names)}; "
-            f"choose another `label=`, or an endpoint with `survival=`."
-        )
+        raise InputError(f"{source}: all {len(values)} samples are of one class, {listed(names)}, expected two or more")
     if len(values) > 10 and len(set(values)) > len(values) / 2:
-        raise InputError(
-            f"{source}: {len(set(values))} different labels among {len(values)} samples look like names or measurements, "
-            f"not classes; choose another column with `label=`, or predict numbers with `value=`."
-        )
+        raise InputError(f"{source}: {len(set(values))} different labels among {len(values)} samples; or use `value=`")
     position = {name: index for index, name in enumerate(names)}
     return Classes(names, np.array([position[value] for value in values], dtype=np.int64))
 
@@ -276,9 +266,7 @@ def survival_columns(
         if present:
             found[name] = present[0]
     if len(set(found.values())) > 1:
-        raise InputError(
-            f"{source}: there are several endpoints, {listed(sorted(found))}; say which, e.g. `survival=dss`."
-        )
+        raise InputError(f"{source}: several endpoints, {listed(sorted(found))}; choose one, e.g. `survival=dss`")
     if not found:
         e = endpoint or "os"
         raise InputError(
@@ -318,10 +306,7 @@ def make_survival(values: Sequence[tuple[float, bool]], source: str, unit: str |
     """Times and events; at least one event."""
     time, event = np.array([v[0] for v in values], dtype=np.float64), np.array([v[1] for v in values], dtype=bool)
     if not event.any():
-        raise InputError(
-            f"{source}: none of the {len(values)} samples has the event; nothing can be learned. "
-            f"Check the polarity: `censorship=` means 1 = censored, `event=` means 1 = event."
-        )
+        raise InputError(f"{source}: none of the {len(values)} samples has the event; `censorship=` means 1 = censored")
     return Survival(time, event, unit)
 
 
@@ -387,9 +372,7 @@ def make_values(values: Sequence[float], source: str) -> Values:
     """Values; at least two different ones."""
     found = np.array(values, dtype=np.float64)
     if len(np.unique(found)) < 2:
-        raise InputError(
-            f"{source}: all {len(found)} samples have the value {found[0]:g}; nothing can be learned. Choose another `value=`."
-        )
+        raise InputError(f"{source}: all {len(found)} samples have the value {found[0]:g}, expected several")
     return Values(found)
 
 
@@ -413,9 +396,7 @@ def make_many_labels(values: Sequence[Sequence[float]], names: Sequence[str], so
             every = (
                 "not known of anybody" if not known else f"{'yes' if has else 'no'} for all {known} of whom it is known"
             )
-            raise InputError(
-                f"{source}: the label {name} is {every}; nothing can be learned, so leave it out of `labels=`."
-            )
+            raise InputError(f"{source}: label {name}: {every}, expected both")
     return target
 
 
@@ -426,8 +407,5 @@ def _yes_or_no(table: pd.DataFrame, name: str) -> np.ndarray:
     missing = is_missing(table[name])
     unknown = sorted(set(cells[~missing]) - set(YES_NO))
     if unknown:
-        raise InputError(
-            f"{source_of(table)}: {name} says {listed(unknown, 6)}; each of `labels=` says 0 or 1, no or yes, and is empty where it is not "
-            f"known. A column of classes is predicted with `label=`."
-        )
+        raise InputError(f"{source_of(table)}: {name} says {listed(unknown, 6)}; expected 0, 1, yes, no or nothing")
     return np.array([np.nan if gone else float(YES_NO[cell]) for cell, gone in zip(cells, missing, strict=True)])

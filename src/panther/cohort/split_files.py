@@ -119,16 +119,12 @@ def _folds(folder: Path, name: str | None) -> SplitFiles:
     mine = sorted((int(match["k"]), path) for match, path in found if match["name"] in names)
     if not mine:
         what = folder if name is None else folder / name
-        raise InputError(
-            f"{what}: no splits found; expected folders NAME_k=0 ... with train.csv and test.csv, splits_0.csv ... (CLAM), or k=all.tsv."
-        )
+        raise InputError(f"{what}: no splits: NAME_k=0 ..., splits_0.csv ... (CLAM), or k=all.tsv")
     if len(names) > 1:
         raise InputError(f"{folder}: holds several splits, {listed(names)}; give one, e.g. {folder / names[0]}.")
     gap = sorted(set(range(max(number for number, _ in mine) + 1)) - {number for number, _ in mine})
     if gap:
-        raise InputError(
-            f"{folder / names[0]}: fold k={gap[0]} is missing; the folds are {listed([str(n) for n, _ in mine])}."
-        )
+        raise InputError(f"{folder / names[0]}: fold k={gap[0]} is missing among {listed(n for n, _ in mine)}")
     return SplitFiles(
         str(folder / names[0]), tuple(_parts(path) for _, path in mine), tuple(number for number, _ in mine)
     )
@@ -138,9 +134,7 @@ def _parts(folder: Path) -> dict[str, pd.DataFrame]:
     """Tables of one fold; validation and external cohorts are optional, and so is the test."""
     files = part_files(folder)
     if "train" not in files:
-        raise InputError(
-            f"{folder}: there is no train.csv beside {listed(file.name for file in files.values())}; a split needs one."
-        )
+        raise InputError(f"{folder}: no train.csv beside {listed(file.name for file in files.values())}")
     return {part: as_table(file) for part, file in files.items()}
 
 
@@ -166,9 +160,7 @@ def _patho_bench(file: Path) -> SplitFiles:
     table = as_table(file)
     columns = _fold_columns(table)
     if not columns:
-        raise InputError(
-            f"{file}: no columns fold_0, fold_1 ... that say train or test; found {listed(list(table.columns))}."
-        )
+        raise InputError(f"{file}: no columns fold_0, fold_1 ... of train and test among {listed(table.columns)}")
     rows = table.drop(columns=columns)
     folds = []
     for column in columns:
@@ -176,7 +168,7 @@ def _patho_bench(file: Path) -> SplitFiles:
         wrong = sorted(set(says[~says.str.fullmatch(PART)]) - {""})
         if wrong or not (says == "train").any():
             raise InputError(
-                f"{file}: {column} says {listed(wrong or sorted(set(says)), 6)}; expected train, val and test."
+                f"{file}: {column} says {listed(wrong or sorted(set(says)), 6)}; expected train, val, test"
             )
         folds.append({part: rows[says == part] for part in sorted(set(says) - {""})})
     return SplitFiles(str(file), tuple(folds), tuple(int(column[5:]) for column in columns))
@@ -297,6 +289,4 @@ def _refuse_leftovers(folder: Path, name: str, files: set[Path]) -> None:
     """Files of an earlier, larger split would be read as part of this one."""
     present = {file for file in folder.glob(f"{name}_k=*/*.csv") if FOLDER.fullmatch(file.parent.name)}
     if extra := sorted(present - files):
-        raise InputError(
-            f"{extra[0]} and {len(extra) - 1} more are of an earlier split; remove them, or give another `name=`."
-        )
+        raise InputError(f"{extra[0]} and {len(extra) - 1} more are of an earlier split; use another `name=`")

@@ -219,9 +219,7 @@ def _patients(cohort: Cohort) -> tuple[np.ndarray, np.ndarray]:
 def _holdout(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], None]:
     shares = np.asarray(spec.shares, dtype=float)
     if shares.min() < 0 or not shares[0] or not shares[2] or not np.isfinite(shares).all():
-        raise InputError(
-            f"Shares {':'.join(f'{s:g}' for s in shares)} leave nobody to train on or to test; give e.g. 80:10:10 or 80:0:20."
-        )
+        raise InputError(f"shares: {':'.join(f'{s:g}' for s in shares)}, expected e.g. 80:10:10")
     patient, groups = _patients(cohort)
     part = deal(groups, list(shares / shares.sum()), np.random.default_rng(spec.seed), first=0)[patient]
     return [Split(_ids(cohort, part == 0), _ids(cohort, part == 1), {"test": _ids(cohort, part == 2)})], None
@@ -240,10 +238,7 @@ def _site_kfold(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], FoldBalan
     k = _checked_k(spec)
     without_site = [sample.patient for sample in cohort.samples if sample.site is None]
     if without_site:
-        raise InputError(
-            f"{len(without_site)} of {len(cohort)} samples have no site, or several, e.g. {without_site[0]}; "
-            f"name the site column, or use the scheme kfold."
-        )
+        raise InputError(f"{len(without_site)} of {len(cohort)} samples lack a site, e.g. {without_site[0]}")
     fold, found = folds_of_sites(cohort.target, cohort.sites, k, seed=spec.seed, effort=Effort(seconds=spec.seconds))
     balance = balance_of(cohort.target, fold, k)
     return _rotate(cohort, fold, spec), replace(balance, bound=found.bound, hit_time_limit=found.hit_time_limit)
@@ -311,10 +306,7 @@ def _per_sample(cohort: Cohort, column: str) -> dict[str, str]:
     for sample in cohort.samples:
         different = sorted(set(cells.loc[list(sample.slides)]))
         if len(different) > 1:
-            raise InputError(
-                f"{cohort.report.source}: the slides of {sample.id} have different {column} ({listed(different)}); "
-                "a patient in two parts would make the test dishonest. Split by patient."
-            )
+            raise InputError(f"{cohort.report.source}: {sample.id} has several {column} ({listed(different)})")
         says[sample.id] = different[0]
     return says
 
@@ -331,8 +323,7 @@ def _column_folds(cohort: Cohort, column: str, fold: dict[str, str], values: lis
     least = 3 if val else 2
     if len(values) < least or len(values) > len(fold) / 2:
         raise InputError(
-            f"{cohort.report.source}: {column} says {listed(values, 6)}; expected train and test, or at least {least} folds "
-            "of several samples each."
+            f"{cohort.report.source}: {column} says {listed(values, 6)}; expected train and test, or folds"
         )
     ids = np.array(list(fold))
     number = np.array([values.index(fold[name]) for name in ids])

@@ -79,18 +79,14 @@ def read_site_and_label(
     kernel = _gram(x)
     site, kept = _numbered(sites)
     if len(np.unique(site)) < 2:
-        raise InputError(
-            f"A site shift needs at least two sites with {FEWEST} patients each; found {counted(sites)}. Give another column."
-        )
+        raise InputError(f"sites: {counted(sites)}, expected two or more with {FEWEST} patients each")
     rng = np.random.default_rng(seed)
     read = _readable(kernel[np.ix_(kept, kept)], site, _random_folds, permutations, rng)
     if labels is None:
         return SiteAndLabel(read, patients=len(kept))
     label, rows = _numbered(labels)
     if len(np.unique(label)) < 2:
-        raise InputError(
-            f"A label needs at least two values with {FEWEST} patients each; found {counted(labels)}. Give another column."
-        )
+        raise InputError(f"labels: {counted(labels)}, expected two or more with {FEWEST} patients each")
     own = np.array(sites)[rows]
     here = _readable(kernel[np.ix_(rows, rows)], label, _random_folds, permutations, rng)
     elsewhere = None
@@ -113,9 +109,7 @@ def per_patient(
         own: dict[str, str] = {}
         for name, value in zip(patients, values, strict=True):
             if own.setdefault(name, value) != value:
-                raise InputError(
-                    f"Patient {name} has slides with two values of {column} ({own[name]} and {value}); correct the table."
-                )
+                raise InputError(f"Patient {name} has slides with two values of {column} ({own[name]} and {value})")
         found[column] = [own[name] for name in names]
     return belongs @ x / belongs.sum(1, keepdims=True), found
 
@@ -234,9 +228,7 @@ def site_shift(
     """
     bad = np.flatnonzero(~np.isfinite(weights).all(1) | (weights < 0).any(1) | (weights.sum(1) == 0))
     if len(bad):
-        raise InputError(
-            f"The proportions of {samples[bad[0]]} (and {len(bad) - 1} more) are NaN, negative or all zero; nothing can be said of them."
-        )
+        raise InputError(f"Proportions of {samples[bad[0]]} (and {len(bad) - 1} more) are NaN, negative or all zero")
     check_seed(seed)
     check_whole("permutations", permutations, 1, 1_000_000)
     groups = list(groups) if groups is not None else list(samples)
@@ -250,9 +242,7 @@ def site_shift(
     count = Counter(y.tolist())
     judged = {site: n for site, n in sorted(count.items()) if n >= FEWEST}
     if len(judged) < 2:
-        raise InputError(
-            f"A site shift needs at least two sites with {FEWEST} patients each; found {counted(y.tolist())}. Give another column."
-        )
+        raise InputError(f"sites: {counted(y.tolist())}, expected two or more with {FEWEST} patients each")
     keep = np.isin(y, list(judged))
     x, y = x[keep], np.searchsorted(list(judged), y[keep])  # sites as numbers
     rng = np.random.default_rng(seed)
@@ -270,9 +260,7 @@ def _site_of_groups(groups: Sequence[str], sites: Sequence[str]) -> dict[str, st
     site_of: dict[str, str] = {}
     for group, site in zip(groups, sites, strict=True):
         if site_of.setdefault(group, site) != site:
-            raise InputError(
-                f"Patient {group} has slides of two sites ({site_of[group]} and {site}); correct the table."
-            )
+            raise InputError(f"Patient {group} has slides of two sites ({site_of[group]} and {site})")
     return site_of
 
 
@@ -350,9 +338,7 @@ def patients_of(path: Path, names: Mapping[str, str | None], like: PatientRows |
         return rows
     common = set(rows.names) & set(like.names)
     if not common:
-        raise InputError(
-            f"{path}: has no patient in common with the other embeddings; give embeddings of the same slides."
-        )
+        raise InputError(f"{path}: has no patient in common with the other embeddings")
     return rows.of(common)
 
 

@@ -85,8 +85,7 @@ def group_names(values: pd.Series, column: str, own: Collection[str] | None = No
         return pd.Series(words[third], index=numbers.index).reindex(values.index, fill_value="")
     if known.nunique() > MOST_GROUPS:
         raise InputError(
-            f"The column {column!r} has {known.nunique()} different values, so its groups would be single patients; "
-            f"evaluate_by takes columns of at most {MOST_GROUPS} values, or of numbers."
+            f"evaluate_by: {column!r} has {known.nunique()} different values, expected at most {MOST_GROUPS}, or numbers"
         )
     return values
 

@@ -247,8 +247,7 @@ def _check_classes(target: Target, rest: np.ndarray, patients: np.ndarray, folds
     for label in np.setdiff1d(target.labels, target.labels[rest]):
         few = len(np.unique(patients[target.labels == label]))
         raise InputError(
-            f"The class {target.names[label]} has {few} {'patient' if few == 1 else 'patients'}, too few for {folds} inner folds: without "
-            "those of one fold nobody of the class is left to train on."
+            f"The class {target.names[label]} has {few} {'patient' if few == 1 else 'patients'}, too few for {folds} inner folds"
         )
 
 
