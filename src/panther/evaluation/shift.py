@@ -260,10 +260,10 @@ def site_shift(
     collapsed = tuple(s for s, row in zip(samples, weights, strict=True) if _effective(row) < COLLAPSED)
     left_out = {site: n for site, n in sorted(count.items()) if site not in judged}
     verdict = "There may be a site shift" if read.p_value < DOUBTFUL else "No site shift found"
-    sentence = f"{verdict} in the proportions (balanced accuracy {read.words()})."
+    sentence = f"{verdict} in the proportions: balanced accuracy {read.words()}."
     if read.p_value <= ALPHA:
         sentence = (
-            f"Warning: the proportions separate the {len(judged)} sites (balanced accuracy {read.words()}): "
+            f"Warning: the proportions separate the {len(judged)} sites: balanced accuracy {read.words()}; "
             "split by site (site-preserving folds), and distrust differences between groups that come from different sites."
         )
     if collapsed:
