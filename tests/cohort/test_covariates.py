@@ -109,7 +109,7 @@ def test_a_missing_column_and_text_in_a_number_are_named() -> None:
     with pytest.raises(InputError, match="sex: 'f'"):
         fitted(CovariateSpec(column="sex", kind="number"))
     found, _ = fitted("age")
-    with pytest.raises(InputError, match="no column 'age', which the model reads as a covariate"):
+    with pytest.raises(InputError, match="no covariate 'age'"):
         found.encode(TABLE[["sex"]])
 
 
