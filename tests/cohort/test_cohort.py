@@ -180,7 +180,11 @@ def test_a_data_frame_and_parquet_say_the_same_as_the_csv(csv, tmp_path):
         ("slide_id,label\n1,a\n2,a\n", LABEL, "all 2 samples are of one class, a"),
         ("slide_id,label\n1,\n2,NA\n", LABEL, "none of the 2 rows has the label"),
         ("slide_id,days,event\n1,5,0\n2,6,0\n", TIMES, "none of the 2 samples has the event"),
-        ("slide_id,days,event\n1,5,0\n2,-6,1\n", TIMES, r"days: 1 are not a number of at least 0, the first -6 in line 3"),
+        (
+            "slide_id,days,event\n1,5,0\n2,-6,1\n",
+            TIMES,
+            r"days: 1 are not a number of at least 0, the first -6 in line 3",
+        ),
         ("slide_id,days,event\n1,inf,0\n2,6,1\n", TIMES, "not a number"),
         ("slide_id,days,event\n1,soon,0\n2,6,1\n", TIMES, r"not a number of at least 0, the first soon in line 2"),
         ("slide_id,days,event\n1,0,1\n2,nan,1\n", TIMES, "none of the 2 rows"),

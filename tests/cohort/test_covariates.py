@@ -116,6 +116,4 @@ def test_a_missing_column_and_text_in_a_number_are_named() -> None:
 def test_a_covariate_that_is_the_target_is_told() -> None:
     x = np.random.default_rng(0).normal(size=(50, 2))
     said = leaks(x, ["age", "size"], {"event": 2 * x[:, 1] + 1, "time": x[:, 0] + x[:, 1]})
-    assert said == [
-        "The covariate size is the target (event) itself (correlation 1.0000); leave it out."
-    ]
+    assert said == ["The covariate size is the target (event) itself (correlation 1.0000); leave it out."]

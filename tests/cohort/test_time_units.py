@@ -49,9 +49,7 @@ def test_times_are_converted_where_both_units_are_known():
     joined = study.followed_by(other)
     np.testing.assert_allclose(joined.time, [300, 600, 12 * MONTH, 24 * MONTH])
     assert joined.unit == "days"
-    assert about_times(study, other, "ext.csv") == [
-        "ext.csv: times in months were converted (1 month = 30.4375 days)."
-    ]
+    assert about_times(study, other, "ext.csv") == ["ext.csv: times in months were converted (1 month = 30.4375 days)."]
     assert about_times(study, survival([200.0], "days"), "ext.csv") == []
 
 

@@ -211,7 +211,7 @@ def make_cohort(table: ClinicalTable, task: TaskSpec, slides: Collection[str] | 
     if not keep:
         example = next(iter(sorted(here or set())), "nothing")
         lack = f"{source}: none of the {sum(labelled)} labelled slides has features: the table says e.g. {who.slide[0]!r}, "
-        raise InputError(who.explained(f"{lack}the features say {example!r}."))
+        raise InputError(who.with_hint(f"{lack}the features say {example!r}."))
     members, samples, values = _grouped(who, keep, task.level), [], []
     for name, rows in members.items():
         different = sorted({str(parsed.values[row]) for row in rows})

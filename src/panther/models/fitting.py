@@ -30,7 +30,7 @@ from panther.models.trainer import ArraySource, BatchSource, fit, predict_logits
 from panther.patches import in_common
 from panther.prototypes import KMeansSettings, fit_bags
 from panther.prototypes.patches import example, scan_bags
-from panther.storage.fingerprints import finite_content
+from panther.storage.bags import finite_content
 from panther.storage.prototypes import as_prototypes
 from panther.store import hash_contents, hash_of
 from panther.types import FeatureSpace, Openable, PatchSpec, Prototypes

@@ -10,7 +10,7 @@ from panther.aggregators import aggregators
 from panther.cohort.targets import Classes
 from panther.search.neighbours import groups, searchable
 from panther.search.retrieval import Queries, score, summarise
-from panther.storage.embedding_files import Embeddings
+from panther.storage.embeddings import Embeddings
 from panther.study.jobs import load_embeddings
 from panther.study.tables import RETRIEVAL
 from panther.study.training import StudyRun, Trained

@@ -12,8 +12,8 @@ from panther.engine import HERE, Work, stream
 from panther.errors import InputError, listed, note
 from panther.models.blocks import reads_coordinates
 from panther.prototypes.patches import scan_bags
+from panther.storage.bags import fingerprint_all
 from panther.storage.files import read_json, write_json
-from panther.storage.fingerprints import fingerprint_all
 from panther.study.file import Cell, Study
 from panther.study.jobs import STAGES, EmbeddingJob, StudyJob, discard_damaged, load_failures
 from panther.study.parts import VectorFile, parts_of
