@@ -109,7 +109,7 @@ def read_tiles(folder: Path) -> tuple[list[np.ndarray], np.ndarray, tuple[str, .
 
 def encoded(pictures: Iterator[np.ndarray], encoder: str = "lite0", device: str = "cpu") -> np.ndarray:
     """Features (M, d) of tiles."""
-    from panther.encoders.images import Preprocess
+    from panther.encoders._base import Preprocess
     from panther.encoders.loading import load_encoder
 
     network = load_encoder(encoder, device=device, precision="float32")

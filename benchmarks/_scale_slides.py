@@ -117,8 +117,8 @@ def _run(folder: Path, encoder: str, weights: Path, device: str, at_a_time: int)
 
 def _decode_rate(source: Path, patches: int) -> float:
     """Patches per second of decoding alone, for an encoder that sees 224 pixels, on all cores."""
-    from panther.encoders.decode import Decoder
-    from panther.encoders.images import Preprocess
+    from panther.encoders._base import Preprocess
+    from panther.encoders.pipeline import Decoder
     from panther.encoders.sources import SlidePatches
     from panther.slides import find_tissue, grid, open_slide, patch_spec
 

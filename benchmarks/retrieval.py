@@ -19,8 +19,7 @@ import torch
 import _harness as harness
 from panther.search.neighbours import WAYS, searchable
 from panther.statistics import Apart
-from panther.storage.embedding_files import Embeddings, open_embeddings
-from panther.storage.embeddings import EmbeddingTable, write_embeddings
+from panther.storage.embeddings import Embeddings, EmbeddingTable, open_embeddings, write_embeddings
 from panther.types import Prototypes
 from panther.verbs.search import retrieval
 

@@ -137,8 +137,8 @@ def cold_rounds(decoder: Any, path: Path, mpp: float, spec: Any, coords: np.ndar
 
 def decoding(path: Path, patches: int, ask: Ask | None) -> None:
     """Decode alone: a plain loop, ours, and LazySlide's two ways where it is there."""
-    from panther.encoders.decode import Decoder
-    from panther.encoders.images import Preprocess
+    from panther.encoders._base import Preprocess
+    from panther.encoders.pipeline import Decoder
     from panther.machine import cores
     from panther.slides import open_slide, patch_spec
 
@@ -165,8 +165,9 @@ def decoding(path: Path, patches: int, ask: Ask | None) -> None:
             }
             if ask is not None:
                 ask("open", slide=str(path), mpp=mpp0)
+                patches = len(coords)
                 for way in ("iterate", "load"):
-                    sides[way] = lambda w=way, n=len(coords): ask(w, patches=n, workers=cores())
+                    sides[way] = lambda w=way, n=patches: ask(w, patches=n, workers=cores())
             seconds = harness.interleaved(sides, ROUNDS)
         rates = {name: len(coords) / took for name, took in seconds.items()}
         pairs = [("the loop, one process each", "one", "loop"), ("the loop in as many processes", "all", "loops")]
@@ -184,28 +185,29 @@ def decoding(path: Path, patches: int, ask: Ask | None) -> None:
 def encoding(path: Path, patches: int) -> None:
     """Decode and encode with the embedded encoder."""
     from panther.encoders import load_encoder
-    from panther.encoders.extract import write_features
     from panther.encoders.pipeline import ExtractSettings, Pipeline
+    from panther.encoders.step import write_features
     from panther.machine import cores
-    from panther.slides import Coords, open_slide, patch_spec
+    from panther.slides import Coords, SlideRef, open_slide, patch_spec
 
     encoder, folder = load_encoder("lite0"), path.parent
     with open_slide(path, 0.5) as slide:
         spec = patch_spec(slide, PATCH, 0.5)
         coords = np.array([(x, y) for y in range(0, SIDE, PATCH) for x in range(0, SIDE, PATCH)])[:patches]
+        ref = SlideRef(path, slide.name, 0.5)
         laid = Coords(slide.name, coords, spec, slide.mpp, slide.dimensions)
         with Pipeline(encoder, ExtractSettings(workers=1)) as here, Pipeline(encoder) as there:
             sides = {
                 "loop": lambda: plain_features(path, coords, PATCH, encoder),
-                "one": lambda: write_features(slide, laid, here, folder / "one.h5"),
-                "all": lambda: write_features(slide, laid, there, folder / "all.h5"),
+                "one": lambda: write_features(ref, laid, here, folder / "one.h5"),
+                "all": lambda: write_features(ref, laid, there, folder / "all.h5"),
             }
             seconds = harness.interleaved(sides, ROUNDS)
-            balance = write_features(slide, laid, there, folder / "all.h5").balance
+            throughput = write_features(ref, laid, there, folder / "all.h5").throughput
     row = ["decode + lite0", len(coords), *(f"{len(coords) / seconds[name]:.0f}" for name in sides)]
     header = ["256 px, patches/s", "patches", "OpenSlide loop", "panther, one process", f"panther, {cores()} workers"]
     harness.table("Decoding and encoding", header, [row])
-    print(f"\nBalance with lite0: {balance}")
+    print(f"\nThroughput with lite0: {throughput}")
 
 
 def on_this_machine(patches: int, peer: str | None) -> None:
@@ -272,11 +274,11 @@ def on_a_gpu(device: str, name: str) -> None:
     count = 16384
     with Pipeline(encoder, ExtractSettings(batch=256)) as pipeline:
         for _ in range(2):  # the first starts the workers
-            balance = pipeline.run(Noise(encoder.about.size), list(range(count))).balance
-    speed = balance.patches / balance.seconds
+            throughput = pipeline.run(Noise(encoder.about.size), list(range(count))).throughput
+    speed = throughput.patches / throughput.seconds
     rows.append(["workers, pinned memory, encoder", 256, f"{speed:.0f}", f"{speed * each / rate:.1%}"])
     harness.table("Encoder on a GPU", ["what", "batch", "patches/s", "of the matmul rate"], rows)
-    print(f"\n{balance}")
+    print(f"\n{throughput}")
 
 
 def main() -> None:

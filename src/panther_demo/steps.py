@@ -54,7 +54,7 @@ PRELOAD = (
     "panther.explain.concordance",
     "panther.explain.kaplan_meier",
     "panther.explain.maps",
-    "panther.report.make",
+    "panther.report.page",
     "panther.cli",
 )
 

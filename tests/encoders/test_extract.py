@@ -15,11 +15,11 @@ import pytest
 from PIL import Image
 
 from encoders.making import damage, make_pyramid, make_tiles, quarters, tiny
-from panther.encoders.extract import encode_tiles, write_features
-from panther.encoders.images import Preprocess
+from panther.encoders._base import Preprocess
 from panther.encoders.pipeline import ExtractSettings, Pipeline
+from panther.encoders.step import encode_tiles, write_features
 from panther.errors import InputError
-from panther.slides import open_slide, patch_spec
+from panther.slides import SlideRef, open_slide, patch_spec
 from panther.storage.readers import open_bag
 from panther.storage.trident import Coords
 
@@ -33,14 +33,14 @@ def run(folder, target, settings=HERE, encoder=None):
 
 def test_rows_are_the_features_of_the_tiles_in_the_order_of_their_names(tmp_path):
     pixels = make_tiles(tmp_path / "tiles", 21)
-    made, names = run(tmp_path / "tiles", tmp_path / "bag.h5")
+    made = run(tmp_path / "tiles", tmp_path / "bag.h5")
     bag = open_bag(tmp_path / "bag.h5")
     np.testing.assert_allclose(bag.features[:].numpy(), quarters(pixels), rtol=1e-5)
     assert (bag.encoder, bag.coords, len(bag)) == ("tiny", None, 21)
     with h5py.File(tmp_path / "bag.h5") as file:
-        assert [name.decode() for name in file["tiles"]] == names == [f"{i:03d}.png" for i in range(21)]
+        assert [name.decode() for name in file["tiles"]] == [f"{i:03d}.png" for i in range(21)]
         assert file["features"].chunks is None
-    assert made.balance.patches == 21
+    assert made.throughput.patches == 21
 
 
 def test_worker_processes_give_the_bytes_of_this_process(tmp_path):
@@ -58,7 +58,7 @@ import sys, time
 from pathlib import Path
 import torch
 from encoders.making import tiny
-from panther.encoders.extract import encode_tiles
+from panther.encoders.step import encode_tiles
 from panther.encoders.pipeline import ExtractSettings, Pipeline
 encoder = tiny()
 forward = encoder.model.forward
@@ -131,9 +131,9 @@ def test_a_damaged_tile_is_read_from_another_level_or_left_out_of_features_and_c
         }
         with Pipeline(tiny(size=128), replace(HERE, workers=workers)) as pipeline:
             given = Coords("slide", coords, spec, 0.5, slide.dimensions, attributes=attributes)
-            made = write_features(slide, given, pipeline, tmp_path / "out" / "slide.h5")
+            made = write_features(SlideRef(path, "slide", 0.5), given, pipeline, tmp_path / "out" / "slide.h5")
     assert list(made.failed) == [15]
-    bag = open_bag(made.path)
+    bag = open_bag(tmp_path / "out" / "slide.h5")
     assert np.array_equal(bag.coords, coords[:15])
     assert (bag.spec.size, bag.spec.size_level0, bag.spec.mpp) == (128, 128, 0.5)
     truth = quarters(np.stack([full[y : y + 128, x : x + 128] for x, y in coords[:15]]))
@@ -146,10 +146,12 @@ def test_a_slide_without_patches_is_an_empty_bag_and_one_without_readable_ones_i
     with open_slide(path, 0.5) as slide, Pipeline(tiny(size=128), HERE) as pipeline:
         spec = patch_spec(slide, 128, 0.5)
         none = Coords("slide", np.empty((0, 2), np.int64), spec, 0.5, slide.dimensions)
-        made = write_features(slide, none, pipeline, tmp_path / "none.h5")
-        assert (made.patches, tuple(open_bag(made.path).features.shape)) == (0, (0, 12))
+        made = write_features(SlideRef(path, "slide", 0.5), none, pipeline, tmp_path / "none.h5")
+        assert (len(made.rows), tuple(open_bag(tmp_path / "none.h5").features.shape)) == (0, (0, 12))
         for level, tile in ((0, 0), (1, 0)):
             damage(path, level, tile)
     refused = pytest.raises(InputError, match="none of the 1 patches")
     with open_slide(path, 0.5) as slide, Pipeline(tiny(size=128), HERE) as pipeline, refused:
-        write_features(slide, replace(none, coords=np.array([[0, 0]])), pipeline, tmp_path / "bad.h5")
+        write_features(
+            SlideRef(path, "slide", 0.5), replace(none, coords=np.array([[0, 0]])), pipeline, tmp_path / "bad.h5"
+        )

@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from encoders.making import quarters, tiny
-from panther.encoders.extract import write_features
 from panther.encoders.pipeline import ExtractSettings, Pipeline
-from panther.encoders.step import EncoderChoice, FeatureStep
+from panther.encoders.step import EncoderChoice, FeatureStep, write_features
 from panther.errors import InputError
 from panther.patches import canonical, same_encoder
-from panther.slides import open_slide, patch_spec
+from panther.slides import SlideRef, open_slide, patch_spec
 from panther.slides.stain import StainFit
 from panther.storage.readers import open_bag
 from panther.storage.trident import Coords
@@ -38,7 +37,8 @@ def encoded(tmp_path, image, stain):
     with open_slide(path, 0.5) as slide, Pipeline(tiny(size=128), ExtractSettings(workers=1)) as pipeline:
         places = np.array([(x, y) for y in (0, 128) for x in (0, 128)])
         coords = Coords("slide", places, patch_spec(slide, 128, 0.5), 0.5, slide.dimensions)
-        return write_features(slide, coords, pipeline, tmp_path / f"{stain}.h5", stain=stain).path
+        write_features(SlideRef(path, "slide", 0.5), coords, pipeline, tmp_path / f"{stain}.h5", stain=stain)
+        return tmp_path / f"{stain}.h5"
 
 
 def test_features_are_of_normalised_patches_and_say_how(tmp_path):

@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from panther.encoders import about, encoders, load_encoder
-from panther.encoders.keys import from_dinov2, from_huggingface, resampled_places
+from panther.encoders.weights import from_dinov2, from_huggingface, resampled_places
 from panther.errors import InputError
 
 

@@ -246,9 +246,9 @@ def test_a_mosaic_of_real_tumour_and_lung_is_told_apart_by_prototypes_that_never
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Runner, shared_data: Path
 ) -> None:
     from panther.encoders import load_encoder
-    from panther.encoders.extract import write_features
     from panther.encoders.pipeline import Pipeline
-    from panther.slides import open_slide, patch_spec
+    from panther.encoders.step import write_features
+    from panther.slides import SlideRef, open_slide, patch_spec
     from panther.storage.trident import Coords
 
     monkeypatch.chdir(tmp_path)
@@ -264,7 +264,7 @@ def test_a_mosaic_of_real_tumour_and_lung_is_told_apart_by_prototypes_that_never
         spec = patch_spec(slide, TILE, 0.5)
         about = {"patch_size_level0": TILE, "patch_size": TILE}
         coords = Coords("m", corners, spec, 0.5, slide.dimensions, attributes=about)
-        write_features(slide, coords, pipeline, tmp_path / "m.h5")
+        write_features(SlideRef(tmp_path / "m.tif", "m"), coords, pipeline, tmp_path / "m.h5")
     run("prototypes", "m.h5", "-o", "p.safetensors", "-C", 3, "-j", 1)
     common = ("concordance", "m.h5", "-p", "p.safetensors", "-o", "a")
     run(*common, "--classifier", "classifier.safetensors", "--slides", "m.tif", "--positive", "scc", "--max-side", 300)

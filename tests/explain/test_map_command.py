@@ -17,7 +17,7 @@ from panther.explain import palette
 from panther.explain.atlas_files import to_dict
 from panther.explain.names import as_namings
 from panther.slides import Polygon, Tissue
-from panther.slides.contours import write_contours
+from panther.slides.polygons import write_contours
 from panther.storage.prototypes import save_prototypes
 from panther.types import Prototypes
 from panther.verbs.atlas import make_atlas

@@ -11,8 +11,7 @@ from made_slides import PROTOTYPES, C, bag
 import panther
 from panther.errors import InputError
 from panther.search.distances import as_mixture, as_proportions, parts_of_distance, variance_floor
-from panther.storage.embedding_files import open_embeddings
-from panther.storage.embeddings import EmbeddingTable, write_embeddings
+from panther.storage.embeddings import EmbeddingTable, open_embeddings, write_embeddings
 
 
 @pytest.fixture(scope="module")

@@ -25,9 +25,9 @@ from panther.slides import (
     slide_readers,
 )
 from panther.slides.job import SlideResult, _row
-from panther.slides.overview import overview
-from panther.slides.plan import Planner
 from panther.slides.polygons import rasterise
+from panther.slides.slide import overview
+from panther.slides.steps import Planner
 
 MPP = 4.0  # of the drawing; tissue is looked for at 8, which is level 1
 # the square 256 <= x, y < 512 of level 0 lies in these tiles of 128 pixels

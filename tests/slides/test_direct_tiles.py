@@ -10,9 +10,9 @@ from openslide import OpenSlide, OpenSlideError
 from phantoms import tissue_slide, write_pyramid
 
 from encoders.making import damage
-from panther.slides.readers.direct import DirectTiles, open_direct
 from panther.slides.readers.openslide_file import OpenSlidePixels
 from panther.slides.readers.tiff import TiffPixels
+from panther.slides.readers.tiles import DirectTiles, open_direct
 from panther.slides.slide import open_slide
 
 

@@ -162,7 +162,7 @@ def counted(monkeypatch, module, name: str) -> list:
 def test_contours_are_parsed_once_per_slide_and_coordinates_are_read_once(
     slides: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    from panther.slides import folder
+    from panther.slides import job as folder
 
     parsed, read = counted(monkeypatch, folder, "read_contours"), counted(monkeypatch, folder, "read_coords")
     count = len(run(slides, tmp_path).rows)

@@ -8,9 +8,8 @@ import pytest
 from scipy import ndimage
 
 from panther.errors import InputError
-from panther.slides.contours import read_contours, write_contours
-from panther.slides.morphology import within
-from panther.slides.polygons import Polygon, Tissue, rasterise, ring_area, trace
+from panther.slides.polygons import Polygon, Tissue, rasterise, read_contours, ring_area, trace, write_contours
+from panther.slides.tissue import within
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -93,7 +92,7 @@ def test_annotations_of_qupath_are_read(tmp_path: Path, kind: str) -> None:
 )  # fmt: skip
 def test_a_broken_annotation_is_refused_with_its_name(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.geojson").write_text(text)
-    with pytest.raises(InputError, match=r"a\.geojson.*QuPath"):
+    with pytest.raises(InputError, match=r"a\.geojson: "):
         read_contours(tmp_path / "a.geojson")
 
 

@@ -36,7 +36,7 @@ def test_tags_are_understood(properties: dict[str, str], mpp: float, source: str
 @pytest.mark.parametrize("value", ["0.00499", "896.05", "5.01", "1e9"])
 def test_a_tag_that_cannot_be_true_is_refused_even_if_another_could(value: str) -> None:
     properties = {"openslide.mpp-x": value, "openslide.mpp-y": value, "openslide.objective-power": "20"}
-    with pytest.raises(InputError, match=r"not plausible.*`slide_mpp_table=.*`slide_mpp=.*all slides"):
+    with pytest.raises(InputError, match=r"not plausible.*`slide_mpp=.*`slide_mpp_table="):
         resolve_mpp(properties)
     assert resolve_mpp(properties, 0.5).mpp == 0.5
 
@@ -92,7 +92,7 @@ def test_the_table_of_overrides_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("slide,mpp\na,1\n", "columns wsi and mpp"), ("wsi,mpp\na,fine\n", "'fine'"), ("wsi,mpp\na,896\n", "not plausible"),
+    [("slide,mpp\na,1\n", "expected wsi and mpp"), ("wsi,mpp\na,fine\n", "'fine'"), ("wsi,mpp\na,896\n", "'896'"),
      ("wsi,mpp\na,0.5\na,0.25\n", "twice"), ("", "not a readable table")],
 )  # fmt: skip
 def test_a_wrong_table_is_refused(tmp_path: Path, text: str, words: str) -> None:

@@ -52,10 +52,8 @@ def test_a_dry_run_notes_what_the_run_will_note(
 
 
 def test_what_is_no_slide_is_said_once(slides: Path) -> None:
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=r"^text\.svs: no reader opens this file, it is damaged or not a slide$"):
         open_slide(slides / "text.svs", 0.5)
-    said = "no reader opens this file, it is damaged or not a slide; copy it again, or convert it to a pyramidal TIFF."
-    assert str(error.value) == f"text.svs: {said}"
 
 
 def test_the_folder_where_one_is_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,7 @@ from phantoms import tissue_slide, write_pyramid
 from commands import run
 from panther.errors import InputError
 from panther.slides import open_slide, read_coords
-from panther.slides.contours import read_contours
-from panther.slides.polygons import rasterise
+from panther.slides.polygons import rasterise, read_contours
 
 PATCHES = "20x_256px_0px_overlap/patches"
 

@@ -4,8 +4,17 @@ import numpy as np
 import pytest
 
 from panther.errors import InputError
-from panther.slides.stain import NotStained, check_method, fit_slide, fit_stains, od_of
-from panther.slides.stain.macenko import FAINT, REFERENCE, REFERENCE_STRENGTH, WHITE
+from panther.slides.stain import (
+    FAINT,
+    REFERENCE,
+    REFERENCE_STRENGTH,
+    WHITE,
+    NotStained,
+    check_method,
+    fit_slide,
+    fit_stains,
+    od_of,
+)
 
 HE = np.array([[0.65, 0.70, 0.29], [0.27, 0.90, 0.35]])
 HE /= np.linalg.norm(HE, axis=1, keepdims=True)

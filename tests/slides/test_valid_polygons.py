@@ -14,9 +14,8 @@ from shapely.validation import explain_validity
 
 from panther.explain import grid, regions
 from panther.explain.geometry import write_regions
-from panther.slides.contours import write_contours
-from panther.slides.polygons import Polygon, Tissue, trace
-from panther.slides.tissue import _scaled
+from panther.slides.polygons import Tissue, trace, write_contours
+from panther.slides.tissue import scaled as as_level0
 from panther.types import PatchSpec
 
 masks = arrays(bool, array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=12))
@@ -47,7 +46,7 @@ def test_contours_of_any_tissue_are_valid_and_keep_area_and_holes(
     write_contours(path, Tissue(tuple(traced)), {})
     check(written(path), mask.sum())
     assert [len(polygon.holes) for polygon in traced] == holes_of(mask)
-    scaled = Tissue(tuple(Polygon(*_scaled(polygon, (scale, scale))) for polygon in traced))  # whole level-0 pixels
+    scaled = Tissue(tuple(as_level0(polygon, (scale, scale)) for polygon in traced))  # whole level-0 pixels
     write_contours(path, scaled, {})
     check(written(path), scaled.area)
 

@@ -135,9 +135,9 @@ def test_problems_of_a_folder_stay_beside_its_bags(tmp_path, features):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (np.zeros((3, 2), "f4"), r"Features are a ndarray; expected .* \[features\]"),
-        (Bag("a", torch.zeros(3, 2)), "Features are a Bag"),
-        (3, "Features are a int"),
+        (np.zeros((3, 2), "f4"), r"features: found ndarray, expected .* \[features\]"),
+        (Bag("a", torch.zeros(3, 2)), "features: found Bag"),
+        (3, "features: found int"),
         ([np.zeros((2, 3, 2), "f4")], r"Bag 0 has shape \(2, 3, 2\)"),
         ([np.zeros((3, 2), int)], "torch.int64; expected floating-point numbers"),
         ([Bag("a", torch.zeros(3, 2)), Bag("a", torch.zeros(3, 2))], "Two bags have the name 'a'"),

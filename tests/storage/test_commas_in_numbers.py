@@ -57,8 +57,8 @@ READ = {
 @pytest.mark.parametrize(
     ("cells", "sentence"),
     [
-        (["1,234", "12", "5,678", "NA"], "size has numbers such as 1,234, whose comma may be one of decimals or of thousands"),
-        (["12,5", "61.5", "3", "4"], "size has numbers such as 12,5 and such as 61.5"),
+        (["1,234", "12", "5,678", "NA"], "size has numbers such as 1,234, whose comma may be of thousands"),
+        (["12,5", "61.5", "3", "4"], "size has numbers such as 12,5 and 61.5"),
     ],
     ids=["thousands", "both"],
 )  # fmt: skip
@@ -100,5 +100,5 @@ def test_a_line_that_is_too_long_is_numbered_with_excels_line(tmp_path):
 
 def test_another_sign_in_excels_line_is_refused(tmp_path):
     (tmp_path / "t.csv").write_text("sep=|\nslide_id|label\na|x\n")
-    with pytest.raises(InputError, match=r"its first line says that '\|' is between cells; expected is a comma"):
+    with pytest.raises(InputError, match=r"its first line says sep='\|', expected a comma"):
         as_table(tmp_path / "t.csv")

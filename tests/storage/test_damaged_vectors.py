@@ -14,8 +14,7 @@ import torch
 import panther
 from hostile.fuzz import mutate
 from panther.errors import InputError
-from panther.storage.embedding_files import open_embeddings, read_vectors
-from panther.storage.embeddings import write_embeddings
+from panther.storage.embeddings import open_embeddings, read_vectors, write_embeddings
 from panther.storage.slide_vectors import read_slide_vectors
 
 MUTANTS = 40

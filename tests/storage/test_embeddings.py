@@ -1,4 +1,4 @@
-"""Slide embeddings on disk: AnnData that others open, a plain .npz, and the published order turned into ours."""
+"""Slide embeddings on disk: AnnData that others open, and a plain .npz."""
 
 import json
 from dataclasses import replace
@@ -12,8 +12,13 @@ import torch
 from limits import files_no_larger_than
 
 from panther.errors import InputError
-from panther.storage.embedding_files import from_published_order, read_vectors, read_weights
-from panther.storage.embeddings import EmbeddingTable, check_embedding_path, write_embeddings
+from panther.storage.embeddings import (
+    EmbeddingTable,
+    check_embedding_path,
+    read_vectors,
+    read_weights,
+    write_embeddings,
+)
 from panther.types import Prototypes
 
 C, D = 3, 2
@@ -153,19 +158,6 @@ def test_an_unknown_ending_is_refused(tmp_path):
     for name in ("slides", "slides.csv", "slides.h5ad.gz"):
         with pytest.raises(InputError, match=r"\.h5ad or \.npz"):
             check_embedding_path(tmp_path / name)
-
-
-def test_the_published_order_becomes_the_papers_order():
-    generator = np.random.default_rng(0)
-    pi, mu, sigma = (generator.normal(size=shape) for shape in ((5, C), (5, C, D), (5, C, D)))
-    published = np.concatenate([pi, mu.reshape(5, -1), sigma.reshape(5, -1)], axis=1)
-    ours = from_published_order(published, C).reshape(5, C, 1 + 2 * D)
-    np.testing.assert_array_equal(ours[:, :, 0], pi)
-    np.testing.assert_array_equal(ours[:, :, 1 : 1 + D], mu)
-    np.testing.assert_array_equal(ours[:, :, 1 + D :], sigma)
-    for wrong in (2, 4, 15):
-        with pytest.raises(InputError, match="not C"):
-            from_published_order(published, wrong)
 
 
 @pytest.mark.parametrize("suffix", [".h5ad", ".npz"])

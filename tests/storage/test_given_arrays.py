@@ -84,5 +84,5 @@ def test_files_in_a_column_of_a_table_name_themselves(tmp_path):
 
 
 def test_a_data_frame_is_one_bag_and_no_list_of_bags():
-    with pytest.raises(InputError, match=r"Features are a DataFrame; expected .* \[features\]"):
+    with pytest.raises(InputError, match=r"features: found DataFrame, expected .* \[features\]"):
         as_bags(pd.DataFrame(X))

@@ -16,8 +16,7 @@ import pytest
 import panther
 from panther.errors import InputError
 from panther.machine import READ_LIMIT, reading
-from panther.storage.embedding_files import read_vectors, read_weights
-from panther.storage.embeddings import write_embeddings
+from panther.storage.embeddings import read_vectors, read_weights, write_embeddings
 from panther.storage.isolated import call_isolated
 
 

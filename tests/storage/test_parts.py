@@ -32,7 +32,7 @@ def test_a_split_folder_gives_its_parts(shared_data):
         assert {split, *read.others} == {"train", "test", "test_cptac"}
     with pytest.raises(InputError, match=r"val\.csv: there is no such table"):
         read_parts(folder, "val")
-    with pytest.raises(InputError, match="is a folder; give one of its tables"):
+    with pytest.raises(InputError, match="is a folder, expected one of its tables"):
         read_parts(folder)
 
 
@@ -41,7 +41,7 @@ def test_a_column_says_which_rows_are_a_split(tmp_path):
     assert read_clinical(path, "train").who.slide == ["a", "c"]
     with pytest.raises(InputError, match="test, train"):
         read_parts(path, "val")
-    with pytest.raises(InputError, match="needs a column `split`"):
+    with pytest.raises(InputError, match="requires a column `split`"):
         read_parts(table(tmp_path / "u.csv", "slide_id\na\n"), "train")
 
 
@@ -59,8 +59,8 @@ def test_slides_of_other_parts_are_told_from_those_that_no_row_names(bags, tmp_p
     chosen = select_slides(bags, path, "train")
     assert [ref.sample for ref in chosen.refs] == ["a"]
     assert chosen.notes == [
-        f"3 slides in {bags} are in {path} with another `split` and were left out.",
-        f"1 slides in {bags} are not in {path} and were left out.",
+        f"3 slides in {bags} are in {path} with another `split` and were left out",
+        f"1 slides in {bags} are not in {path} and were left out",
     ]
 
 
@@ -70,18 +70,15 @@ def test_slides_of_other_tables_of_a_fold_are_told_apart_too(bags, tmp_path):
     table(fold / "train.csv", "scan,case_id,x\na,p,1\nb,q,1\n")
     table(fold / "test.csv", "slide_id\nc\nd\n")  # a mere list
     chosen = select_slides(bags, fold, "train", columns=Columns(slide="scan"))
-    assert chosen.notes[0] == f"2 slides in {bags} are in other tables of {fold} and were left out."
+    assert chosen.notes[0] == f"2 slides in {bags} are in other tables of {fold} and were left out"
 
 
 def test_a_folder_of_folds_is_answered_with_their_names(tmp_path):
     for number in (0, 1):
         (tmp_path / f"kirc_k={number}").mkdir()
         table(tmp_path / f"kirc_k={number}" / "train.csv", "slide_id\na\n")
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=r"holds 2 folds, .*kirc_k=0"):
         read_parts(tmp_path, "train")
-    assert str(caught.value) == (
-        f"{tmp_path}: holds 2 folds (kirc_k=0, kirc_k=1), not one; name one of them, e.g. `table={tmp_path / 'kirc_k=0'}`."
-    )
 
 
 LEAK = "slide_id,case_id,split\na,p,train\nb,q,train\nc,p,test\nd,r,test\ne,q,\n"
@@ -90,7 +87,7 @@ LEAK = "slide_id,case_id,split\na,p,train\nb,q,train\nc,p,test\nd,r,test\ne,q,\n
 @pytest.mark.parametrize("learn", [fit_prototypes, choose_c])
 def test_nothing_is_learned_from_a_split_that_shares_a_patient(bags, tmp_path, learn):
     path = table(tmp_path / "t.csv", LEAK)
-    with pytest.raises(InputError, match=r"t\.csv, 1 patients are in two parts, e\.g\. p in train and test"):
+    with pytest.raises(InputError, match=r"t\.csv: 1 patients are in two parts, e\.g\. p in train and test"):
         learn(bags, table=path, split="train")
     assert [ref.sample for ref in select_slides(bags, path, "test").refs] == ["c", "d"]  # looking is no learning
 

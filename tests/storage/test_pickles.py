@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from panther.errors import InputError
-from panther.storage.embedding_files import load_published_embeddings
+from panther.storage.embeddings import load_published_embeddings
 from panther.storage.prototypes import load_prototypes
 from panther.storage.readers import open_bag
 from panther.storage.survey import survey

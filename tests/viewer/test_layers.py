@@ -22,8 +22,7 @@ from panther.models.model import Model, load_model, save_model
 from panther.models.settings import Named, TrainSettings
 from panther.models.tasks import Classification
 from panther.prototypes import KMeansSettings
-from panther.slides.contours import write_contours
-from panther.slides.polygons import Polygon, Tissue
+from panther.slides.polygons import Polygon, Tissue, write_contours
 from panther.storage.bags import list_bags
 from panther.viewer.contents import find_contents
 from panther.viewer.server import Guard, make_app

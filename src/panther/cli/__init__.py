@@ -20,7 +20,7 @@ from typing import Annotated, Any, cast, get_args
 from cyclopts import App, CycloptsError, Group, Parameter
 
 import panther.verbs
-from panther.errors import LeftOutWarning, Note
+from panther.errors import InputError, LeftOutWarning, Note, describe
 from panther.progress import log_progress, track
 from panther.verbs import VERBS, Verb, format_invalid
 from panther.verbs.parameters import POSITIONAL, RUNNING, option, parse_settings
@@ -122,7 +122,6 @@ def command_of(verb: Verb) -> Callable[..., int]:
 
 def _keep_other_files(output: Path | None) -> None:
     """Refuse to replace a file that panther did not write."""
-    from panther.errors import InputError
     from panther.store import is_result
 
     if output is not None and output.is_file() and not is_result(output):
@@ -196,9 +195,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         logging.basicConfig(format="%(message)s")
         logging.getLogger("panther").setLevel(logging.DEBUG)
     app = build_app()
-    _start_helpers(arguments)
     with handle_sigterm():
         sys.exit(_run(app, arguments, verbose))
+
+
+def _check_directory() -> None:
+    try:
+        os.getcwd()
+    except OSError as error:  # libraries end the process where they import without it
+        raise InputError(f"the working directory cannot be used ({error.strerror}); change to another") from error
 
 
 def _start_helpers(arguments: Sequence[str]) -> None:
@@ -233,9 +238,9 @@ def handle_sigterm() -> Iterator[None]:
 
 
 def _run(app: App, arguments: Sequence[str], verbose: bool) -> int:
-    from panther.errors import describe
-
     try:
+        _check_directory()
+        _start_helpers(arguments)
         with log_progress(" ".join(["panther", *arguments[:1]])), session():
             code = app(
                 list(arguments) or ["--help"], exit_on_error=False, print_error=False, result_action="return_value"

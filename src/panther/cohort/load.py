@@ -285,7 +285,7 @@ def _nothing_left(source: str, who: Identities, labelled: list[bool], here: set[
         return f"{source}: none of the {len(labelled)} rows has the label or endpoint; choose another column."
     example = next(iter(sorted(here or set())), "nothing")
     said = f"{source}: none of the {sum(labelled)} labelled slides has features: the table says e.g. {who.slide[0]!r}, "
-    return who.explained(f"{said}the features say {example!r}.")
+    return who.with_hint(f"{said}the features say {example!r}.")
 
 
 def rows_per_sample(table: ClinicalTable, level: Level) -> pd.DataFrame:

@@ -1,6 +1,6 @@
 """Encoders: from patches of a slide to a bag of features."""
 
-from panther.encoders import conch, ctranspath, zoo  # noqa: F401 (register)
+from panther.encoders import zoo  # noqa: F401 (registers)
 from panther.encoders._base import Encoder, EncoderInfo, Precision, about, encoders
 from panther.encoders.loading import load_encoder
 

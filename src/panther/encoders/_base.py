@@ -1,7 +1,7 @@
-"""What an encoder is, and the registry of those that are known by name."""
+"""An encoder, its input, and the registry of those that are known by name."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
@@ -10,15 +10,20 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
-from panther.encoders.keys import Clean
 from panther.errors import InputError
 from panther.machine import cores
 from panther.registry import Registry
 
 PER_CORE = 2  # patches that a core encodes at once: what fits its caches
+RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+
+Tensors = Mapping[str, Tensor]
+# published weights, expected ones (perhaps on the meta device) -> published weights, renamed
+Clean = Callable[[Tensors, Tensors], dict[str, Tensor]]
 
 # The value builds the architecture without weights (also on the meta device): images (B, 3, size, size) -> (B, dim).
 
@@ -60,6 +65,34 @@ encoders: Registry[Callable[[], nn.Module], EncoderEntry] = Registry("encoder", 
 
 
 @dataclass(frozen=True)
+class Preprocess:
+    """The shorter side is brought to ``resize``, then the centre of ``size`` is cut out: what model cards call Resize, CenterCrop."""
+
+    size: int
+    resize: int
+    interpolation: str = "bicubic"
+
+    @classmethod
+    def of(cls, about: EncoderInfo) -> "Preprocess":
+        """Input of an encoder."""
+        return cls(about.size, about.resize or about.size, about.interpolation)
+
+    def __call__(self, pixels: np.ndarray) -> np.ndarray:
+        """Pixels (h, w, 3) uint8 -> (size, size, 3); Pillow averages when it makes an image smaller."""
+        height, width = pixels.shape[:2]
+        short = min(height, width)
+        if short != self.resize:
+            target = (
+                max(round(width * self.resize / short), self.resize),
+                max(round(height * self.resize / short), self.resize),
+            )
+            pixels = np.asarray(Image.fromarray(pixels).resize(target, RESAMPLING[self.interpolation]))
+            height, width = pixels.shape[:2]
+        top, left = (height - self.size) // 2, (width - self.size) // 2
+        return pixels[top : top + self.size, left : left + self.size]
+
+
+@dataclass(frozen=True)
 class Precision:
     """Numbers in which an encoder computes."""
 
@@ -95,12 +128,15 @@ class Encoder:
     def start(self, patches: np.ndarray | Tensor) -> "Started":
         """Features on their way; on a GPU this returns before they are computed, and the next call copies while these are."""
         pixels = _copied(torch.as_tensor(patches), self.device)
-        features = self._encode(pixels) if self.device.type != "cpu" else self._encode_by_cores(pixels)
+        if (
+            self.device.type == "cpu"
+        ):  # a few patches on every core: cores that share one batch wait for each other after every layer
+            features = torch.cat(list(_threads(os.getpid()).map(self._encode, pixels.split(PER_CORE))))
+        else:
+            features = self._encode(pixels)
         if features.shape != (len(pixels), self.about.dim):
-            raise InputError(
-                f"The encoder {self.about.name!r} gave features of shape {tuple(features.shape)} for {len(pixels)} patches; "
-                f"expected ({len(pixels)}, {self.about.dim})."
-            )
+            shape = f"{tuple(features.shape)}, expected ({len(pixels)}, {self.about.dim})"
+            raise InputError(f"encoder {self.about.name!r}: returned features of shape {shape}")
         return Started.of(features)
 
     @torch.inference_mode()
@@ -108,10 +144,6 @@ class Encoder:
         with self.precision.autocast(self.device):
             features: Tensor = self.model(normalise(pixels, self.about.mean, self.about.std))
         return features
-
-    def _encode_by_cores(self, pixels: Tensor) -> Tensor:
-        """A few patches at a time on every core: cores that share one batch wait for each other after every layer."""
-        return torch.cat(list(_threads(os.getpid()).map(self._encode, pixels.split(PER_CORE))))
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,7 @@
 import hashlib
 import importlib
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from panther.encoders._base import IMAGENET, Encoder, EncoderInfo, Precision, about, encoders
-from panther.encoders.keys import Clean, resampled_places, tensors_in, without_prefix
-from panther.encoders.weights import checked, find_weights
+from panther.encoders._base import IMAGENET, Clean, Encoder, EncoderInfo, Precision, about, encoders
+from panther.encoders.weights import checked, find_weights, resampled_places, tensors_in, without_prefix
 from panther.errors import InputError, check_choice, require_packages, suggestion
 from panther.storage.tensors import read_network_weights
 
@@ -32,7 +30,7 @@ class EncoderRecipe:
     under: str = ""  # the published names lie below this name of the network
     file: Callable[[], str] | None = None  # weights that come with a package
     package: str = ""
-    own: bool = False  # the user's factory, which may bring its weights itself
+    has_weights: bool = False  # the user's factory, which may bring its weights itself
 
 
 def load_encoder(
@@ -56,16 +54,15 @@ def load_encoder(
 
 
 def find_recipe(name: str) -> EncoderRecipe:
-    """EncoderRecipe of a name; a sentence where there is none."""
+    """Recipe of an encoder by its name."""
     require_packages("encoders", "timm")
     if name.startswith("timm:"):
         return _of_timm(name)
     if name not in encoders and ":" in name:
         return _of_factory(name)
     if name not in encoders:
-        raise InputError(
-            f"There is no encoder {name!r}; {suggestion(name, encoders.names())}, any timm:NAME and any module.path:factory."
-        )
+        known = suggestion(name, encoders.names())
+        raise InputError(f"There is no encoder {name!r}; {known}, any timm:NAME and any module.path:factory")
     entry = encoders.entry(name)
     how = entry.metadata
     return EncoderRecipe(about(name), entry.value, how.clean, how.drop, how.under, how.file, how.package)
@@ -93,30 +90,25 @@ def fingerprint(model: nn.Module) -> str:
 
 
 def _with_weights(recipe: EncoderRecipe, weights: Path | None) -> nn.Module:
-    if recipe.own and weights is None:
+    if recipe.has_weights and weights is None:
         return recipe.build()
     path = weights or find_weights(recipe.about, recipe.file, recipe.package)
     with torch.device("meta"):
         model = recipe.build()  # a billion parameters in half a second
     expected = model.state_dict()
-    found = tensors_in(read_network_weights(path))
+    tensors = tensors_in(read_network_weights(path))
     if recipe.clean is not None:
         inner = {name.removeprefix(recipe.under): tensor for name, tensor in expected.items()}
-        found = recipe.clean(found, inner)
+        tensors = recipe.clean(tensors, inner)
     bare = [name.removeprefix(recipe.under) for name in expected]
-    found = {recipe.under + name: tensor for name, tensor in without_prefix(found, bare).items()}
-    found = resampled_places(found, expected)
-    found = checked(path, recipe.about, found, expected, recipe.drop)
-    if _computed_buffers(model, expected):
+    tensors = {recipe.under + name: tensor for name, tensor in without_prefix(tensors, bare).items()}
+    tensors = checked(path, recipe.about, resampled_places(tensors, expected), expected, recipe.drop)
+    if any(name not in expected for name, _ in model.named_buffers()):
         model = recipe.build()  # tables that no file holds are computed when the network is built
-        model.load_state_dict(found)
+        model.load_state_dict(tensors)
     else:
-        model.load_state_dict(found, assign=True)
+        model.load_state_dict(tensors, assign=True)
     return model
-
-
-def _computed_buffers(model: nn.Module, expected: dict[str, Any]) -> bool:
-    return any(name not in expected for name, _ in model.named_buffers())
 
 
 def _of_timm(name: str) -> EncoderRecipe:
@@ -126,7 +118,7 @@ def _of_timm(name: str) -> EncoderRecipe:
     if not timm.is_model(architecture):
         close = timm.list_models(f"*{architecture.split('.')[0][:8]}*")[:5]
         hint = f"; similar are {', '.join(close)}" if close else ""
-        raise InputError(f"timm {timm.__version__} has no model {architecture!r}{hint}.")
+        raise InputError(f"timm {timm.__version__} has no model {architecture!r}{hint}")
 
     def build() -> nn.Module:
         return timm.create_model(architecture, pretrained=False, num_classes=0)
@@ -152,20 +144,23 @@ def _of_timm(name: str) -> EncoderRecipe:
 
 def _of_factory(name: str) -> EncoderRecipe:
     module_path, _, attribute = name.partition(":")
+    path = sys.path.copy()
+    sys.path.insert(0, str(Path.cwd()))  # modules in the working folder can be imported, as with `python -m`
     try:
-        with _working_folder_importable():
-            factory = getattr(importlib.import_module(module_path), attribute)
+        factory = getattr(importlib.import_module(module_path), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"The encoder {name!r} cannot be imported ({error}); expected module.path:factory.") from error
+        raise InputError(f"The encoder {name!r} cannot be imported ({error}), expected module.path:factory") from error
+    finally:
+        sys.path[:] = path
     if not callable(factory):
         raise InputError(
-            f"The encoder {name!r} is no function; expected one without arguments that gives a torch module."
+            f"The encoder {name!r} is no function, expected one without arguments that returns a torch module"
         )
 
     def build() -> nn.Module:
         model = factory()
         if not isinstance(model, nn.Module):
-            raise InputError(f"The encoder {name!r} gave {type(model).__name__}; expected a torch module.")
+            raise InputError(f"The encoder {name!r} returned {type(model).__name__}, expected a torch module")
         return model
 
     # facts are attributes of the module; what it does not say is as for ImageNet, and the dimension is tried out
@@ -177,22 +172,7 @@ def _of_factory(name: str) -> EncoderRecipe:
         with torch.inference_mode():
             out = model(torch.zeros(1, 3, facts.size, facts.size))
         if not isinstance(out, torch.Tensor) or out.ndim != 2:
-            raise InputError(
-                f"The encoder {name!r} does not turn images (B, 3, {facts.size}, {facts.size}) into (B, d)."
-            )
+            shape = f"(B, 3, {facts.size}, {facts.size})"
+            raise InputError(f"The encoder {name!r} does not turn images {shape} into (B, d)")
         facts = replace(facts, dim=int(out.shape[1]))
-    return EncoderRecipe(facts, build, own=True)
-
-
-@contextmanager
-def _working_folder_importable() -> Iterator[None]:
-    """Modules beside the user are found, as with `python -m`."""
-    here = str(Path.cwd())
-    if here in sys.path:
-        yield
-        return
-    sys.path.insert(0, here)
-    try:
-        yield
-    finally:
-        sys.path.remove(here)
+    return EncoderRecipe(facts, build, has_weights=True)

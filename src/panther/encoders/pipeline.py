@@ -1,23 +1,175 @@
-"""Decode and encode side by side, batch by batch; the pixels wait in pinned memory, and copies to the device do not block."""
+"""Decode and encode side by side, batch by batch.
 
+Worker processes decode patches, a few batches ahead, into memory that they share with this process; copies from it to a GPU do not block.
+"""
+
+import ctypes
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Future
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
 
-from panther.encoders._base import PER_CORE, Encoder, Started
-from panther.encoders.decode import Batch, Decoder
-from panther.encoders.images import Preprocess
-from panther.encoders.sources import Source
+from panther.encoders._base import PER_CORE, Encoder, Preprocess, Started
+from panther.encoders.sources import OpenSource, Source
+from panther.engine import ProcessPool, WorkerLostError
 from panther.errors import InputError, check_choice
-from panther.machine import cores
+from panther.machine import cores, process_context
+
+R = TypeVar("R")
 
 DTYPES: dict[str, np.dtype] = {"float16": np.dtype(np.float16), "float32": np.dtype(np.float32)}
 BATCH = {"cuda": 256, "cpu": max(8, PER_CORE * cores())}
+CHUNK = 16  # patches per task
+PRELOAD = ("panther.encoders.pipeline", "panther.slides")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Decoded patches. The pixels are overwritten when the second next batch is asked for."""
+
+    index: int
+    pixels: np.ndarray  # (n, size, size, 3) uint8; zero where a patch failed
+    failed: dict[int, str] = field(default_factory=dict)  # position in the batch -> why
+
+
+@dataclass
+class PatchBuffer:
+    """The memory that patches are decoded into, and the source that is open; one per process."""
+
+    pixels: np.ndarray  # (rows, size, size, 3)
+    fit: Preprocess
+    source: Source | None = None
+    reading: OpenSource | None = None
+
+    def decode(self, source: Source, items: Sequence[Any] | np.ndarray, row: int) -> dict[int, str]:
+        """Decode ``items`` into the rows from ``row`` on; the reasons of those that failed. The source stays open for the next ones."""
+        if self.reading is None or source != self.source:
+            self.close()
+            self.reading, self.source = source.open(), source
+        failed = {}
+        for offset, item in enumerate(items):
+            try:
+                self.pixels[row + offset] = self.fit(self.reading.read(item))
+            except InputError as error:
+                self.pixels[row + offset] = 0
+                failed[offset] = str(error)
+        return failed
+
+    def close(self) -> None:
+        """Close the source."""
+        if self.reading is not None:
+            self.reading.close()
+            self.reading = self.source = None
+
+
+class Decoder:
+    """Worker processes and the ring of batches that they fill; used for one slide after the other.
+
+    ``workers``: 0 is one per core, 1 decodes in this process. Batches have fixed boundaries: batch i holds the items
+    i * batch to (i + 1) * batch, whatever was decoded before. In worker processes (``guarded``: even where it is only one) a slide that
+    crashes the library that reads it fails alone.
+    """
+
+    def __init__(self, fit: Preprocess, batch: int, workers: int = 0, *, guarded: bool = False, ahead: int = 3) -> None:
+        if workers < 0 or batch < 1:
+            raise InputError(f"found `workers={workers}` and `batch={batch}`, expected at least 0 and at least 1")
+        workers = workers or cores()
+        self.batch = batch
+        apart = guarded or workers > 1
+        self._slots = ahead + 2 if apart else 2  # two batches are with the encoder
+        rows = self._slots * batch
+        context = process_context(*PRELOAD)
+        # an unlinked file in /dev/shm, or in the temporary folder where that is small (containers): gone with the process
+        self._memory = context.RawArray(ctypes.c_uint8, rows * fit.size * fit.size * 3)
+        self._canvas = _canvas(self._memory, fit)
+        self._pool = ProcessPool(workers, _begin, (self._memory, fit), PRELOAD) if apart else None
+
+    @property
+    def pixels(self) -> np.ndarray:
+        """The whole ring (rows, size, size, 3), e.g. to pin it."""
+        return self._canvas.pixels
+
+    def call(self, source: Source, function: Callable[..., R], *arguments: Any) -> R:
+        """Value of ``function(source, *arguments)``, in a worker where there are any: a damaged slide may crash the library that reads it."""
+        if self._pool is None:
+            return function(source, *arguments)
+        return self._result(source, self._pool.schedule(function, source, *arguments))
+
+    def _result(self, source: Source, task: "Future[R]") -> R:
+        try:
+            return task.result() if self._pool is None else self._pool.result(task)
+        except WorkerLostError as error:
+            raise InputError(f"{source}: {error}") from error
+        except BrokenExecutor as error:
+            raise InputError(f"processes that decode patches cannot be started, or were killed ({error})") from error
+
+    def batches(self, source: Source, items: Sequence[Any] | np.ndarray, first: int = 0) -> Iterator[Batch]:
+        """Decode ``items`` in order, from batch ``first`` on."""
+        numbers = range(first, -(-len(items) // self.batch))
+        waiting: deque[tuple[int, list[tuple[int, Future[dict[int, str]]]]]] = deque()
+        upcoming = iter(numbers)
+        try:
+            for number in numbers:
+                while len(waiting) < max(self._slots - 1, 1) and (index := next(upcoming, None)) is not None:
+                    waiting.append((index, self._submit(source, items, index)))
+                index, tasks = waiting.popleft()
+                results = ((start, self._result(source, task)) for start, task in tasks)
+                failed = {start + offset: why for start, result in results for offset, why in result.items()}
+                count = len(items[number * self.batch : (number + 1) * self.batch])
+                row = index % self._slots * self.batch
+                yield Batch(index, self.pixels[row : row + count], failed)
+        finally:
+            for _, tasks in waiting:
+                for _, task in tasks:
+                    task.cancel()
+
+    def _submit(
+        self, source: Source, items: Sequence[Any] | np.ndarray, index: int
+    ) -> list[tuple[int, "Future[dict[int, str]]"]]:
+        part, row = items[index * self.batch : (index + 1) * self.batch], index % self._slots * self.batch
+        tasks = []
+        for at in range(0, len(part), CHUNK):
+            arguments = (source, part[at : at + CHUNK], row + at)
+            if self._pool is None:
+                task: Future[dict[int, str]] = Future()
+                task.set_result(self._canvas.decode(*arguments))
+            else:
+                task = self._pool.schedule(_decode, *arguments)
+            tasks.append((at, task))
+        return tasks
+
+    def close(self) -> None:
+        """End the workers, or close the source."""
+        if self._pool is None:
+            self._canvas.close()
+        else:
+            self._pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _canvas(memory: Any, fit: Preprocess) -> PatchBuffer:
+    return PatchBuffer(np.frombuffer(memory, np.uint8).reshape(-1, fit.size, fit.size, 3), fit)
+
+
+_CANVAS: list[PatchBuffer] = []  # of a worker process, made when it begins
+
+
+def _begin(memory: Any, fit: Preprocess) -> None:
+    _CANVAS[:] = [_canvas(memory, fit)]
+
+
+def _decode(source: Source, items: Sequence[Any] | np.ndarray, row: int) -> dict[int, str]:
+    return _CANVAS[0].decode(source, items, row)
 
 
 @dataclass(frozen=True)
@@ -27,14 +179,12 @@ class ExtractSettings:
     batch: int = 0  # patches; 0: what suits the device
     workers: int = 0  # processes that decode; 0: one per core, 1: this process
     dtype: str = "float16"  # of the features that are written
-    guarded: bool = (
-        False  # decode in processes of their own even where it is one: a damaged slide cannot crash this one
-    )
+    guarded: bool = False  # decode in another process even where it is one: a damaged slide cannot crash this one
 
     def __post_init__(self) -> None:
         check_choice("dtype", self.dtype, DTYPES)
         if self.batch < 0 or self.workers < 0:
-            raise InputError(f"`batch={self.batch}` and `workers={self.workers}` must not be negative.")
+            raise InputError(f"found `batch={self.batch}` and `workers={self.workers}`, expected at least 0")
 
     def batch_for(self, device: torch.device) -> int:
         """Patches per batch."""
@@ -42,7 +192,7 @@ class ExtractSettings:
 
 
 @dataclass(frozen=True)
-class Balance:
+class Throughput:
     """How long decoding and encoding waited for each other; of slides that go side by side the waiting adds up."""
 
     patches: int = 0  # encoded in this run
@@ -51,8 +201,8 @@ class Balance:
     encoding: float = 0.0  # seconds that were spent on, or waiting for, the encoder
     writing: float = 0.0  # seconds that were spent on files
 
-    def __add__(self, other: "Balance") -> "Balance":
-        return Balance(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+    def __add__(self, other: "Throughput") -> "Throughput":
+        return Throughput(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
     def __str__(self) -> str:
         if not self.patches:
@@ -71,7 +221,7 @@ class Encoded:
 
     rows: np.ndarray  # (N, dim); zero where an item could not be decoded
     failed: dict[int, str] = field(default_factory=dict)  # position -> why
-    balance: Balance = field(default_factory=Balance)
+    throughput: Throughput = field(default_factory=Throughput)
 
     @property
     def kept(self) -> np.ndarray:
@@ -89,9 +239,8 @@ class Pipeline:
         self.batch = self.settings.batch_for(encoder.device)
         self.fit = Preprocess.of(encoder.about)
         self._decoder = Decoder(self.fit, self.batch, self.settings.workers, guarded=self.settings.guarded)
-        self.on_progress: Callable[[int], None] = lambda patches: (
-            None
-        )  # called with the patches of every batch that is kept
+        # called with the patches of every batch that is kept
+        self.on_progress: Callable[[int], None] = lambda patches: None
         self._pinned = encoder.device.type == "cuda" and _pin(self._decoder.pixels)
 
     @property
@@ -99,9 +248,9 @@ class Pipeline:
         """Type of the features."""
         return DTYPES[self.settings.dtype]
 
-    def check(self, slide: Path, mpp: float | None) -> None:
-        """Refuse a slide that cannot be opened, even one that crashes the library that reads it."""
-        self._decoder.check(slide, mpp)
+    def call(self, source: Source, function: Callable[..., R], *arguments: Any) -> R:
+        """Value of ``function(source, *arguments)``, computed where patches are decoded."""
+        return self._decoder.call(source, function, *arguments)
 
     def run(self, source: Source, items: Sequence[Any] | np.ndarray) -> Encoded:
         """Encode all items. Two batches are under way: one on the device, one being collected."""
@@ -123,29 +272,29 @@ class Pipeline:
             if started is None:
                 break
             before = started
-        return replace(made, balance=Balance(len(items), time.perf_counter() - begin, decoding, encoding))
+        return replace(made, throughput=Throughput(len(items), time.perf_counter() - begin, decoding, encoding))
 
     def _keep(self, batch: Batch, rows: np.ndarray, made: Encoded) -> None:
         good = np.ones(len(rows), bool)
         good[list(batch.failed)] = False
         if not np.isfinite(rows[good]).all():
-            raise InputError(
-                f"The encoder {self.encoder.about.name!r} gave NaN or infinite features in {self.encoder.precision.name}; "
-                "try `precision=float32`."
-            )
+            name, precision = self.encoder.about.name, self.encoder.precision.name
+            raise InputError(f"encoder {name!r}: NaN or infinite features in {precision}; try `precision=float32`")
         first = batch.index * self.batch
         out = made.rows[first : first + len(rows)]
         with np.errstate(over="ignore"):
             out[good] = rows[good].astype(self.dtype)
         if not np.isfinite(out).all():
-            raise InputError(f"Features up to {np.abs(rows[good]).max():.3g} do not fit float16; use `dtype=float32`.")
+            raise InputError(f"features up to {np.abs(rows[good]).max():.3g} do not fit float16; use `dtype=float32`")
         made.failed.update({first + row: reason for row, reason in sorted(batch.failed.items())})
         self.on_progress(len(out))
 
     def close(self) -> None:
         """End the decoding processes."""
         if self._pinned:
-            _unpin(self._decoder.pixels, self.encoder.device)
+            torch.cuda.synchronize(self.encoder.device)
+            cudart: Any = torch.cuda.cudart()
+            cudart.cudaHostUnregister(self._decoder.pixels.ctypes.data)
         self._decoder.close()
 
     def __enter__(self) -> Self:
@@ -159,9 +308,3 @@ def _pin(pixels: np.ndarray) -> bool:
     """Pin the ring, so that copies to the GPU run beside everything else; without it they are slower, not wrong."""
     cudart: Any = torch.cuda.cudart()
     return int(cudart.cudaHostRegister(pixels.ctypes.data, pixels.nbytes, 0)) == 0
-
-
-def _unpin(pixels: np.ndarray, device: torch.device) -> None:
-    torch.cuda.synchronize(device)
-    cudart: Any = torch.cuda.cudart()
-    cudart.cudaHostUnregister(pixels.ctypes.data)

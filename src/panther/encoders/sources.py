@@ -3,7 +3,7 @@
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -43,7 +43,7 @@ class Source(Protocol):
 class SlidePatches:
     """Patches of one slide; an item is (x, y) at level 0."""
 
-    path: Path = field(repr=False)  # a copy elsewhere gives the same patches
+    path: Path
     mpp: float | None  # override of the slide's resolution
     spec: PatchSpec
     stain: "StainFit | None" = None  # its stains, which are put where the reference's are
@@ -51,6 +51,9 @@ class SlidePatches:
     def open(self) -> "SlideReading":
         """Open the slide."""
         return SlideReading(self)
+
+    def __str__(self) -> str:
+        return self.path.name
 
 
 class SlideReading:
@@ -62,23 +65,20 @@ class SlideReading:
 
     def read(self, item: Any) -> np.ndarray:
         """Pixels (size, size, 3) of the patch at (x, y), with the reference's stains where those of the slide are known."""
-        pixels = self._read(item)
-        return pixels if self._source.stain is None else self._source.stain(pixels)
-
-    def _read(self, item: Any) -> np.ndarray:
-        from panther.slides.overview import stand_ins
+        from panther.slides.slide import fallback_levels
 
         x, y = int(item[0]), int(item[1])
-        try:
-            return self._patches.read(x, y)
-        except InputError as error:
-            self._reopen()  # OpenSlide answers nothing more once a read has failed
-            for level in stand_ins(self._slide, self._source.spec.level or 0):
-                try:
-                    return self._patches.read_at(x, y, level)
-                except InputError:
-                    self._reopen()
-            raise error
+        best, failure = self._patches.spec.level or 0, None
+        for level in (best, *fallback_levels(self._slide, best)):
+            try:
+                pixels = self._patches.read_at(x, y, level)
+                return pixels if self._source.stain is None else self._source.stain(pixels)
+            except InputError as error:
+                failure = failure or error
+                self._slide.close()
+                self._open()  # OpenSlide answers nothing more once a read has failed
+        assert failure is not None
+        raise failure
 
     def close(self) -> None:
         """Close the slide."""
@@ -87,12 +87,11 @@ class SlideReading:
     def _open(self) -> None:
         from panther.slides import PatchReader, open_slide
 
+        spec = self._source.spec
         self._slide = open_slide(self._source.path, self._source.mpp)
-        self._patches = PatchReader(self._slide, self._source.spec)
-
-    def _reopen(self) -> None:
-        self._slide.close()
-        self._open()
+        if spec.level is None and spec.size and spec.size_level0:  # TRIDENT's files do not have it
+            spec = replace(spec, level=self._slide.best_level(spec.size_level0 / spec.size))
+        self._patches = PatchReader(self._slide, spec)
 
 
 @dataclass(frozen=True)
@@ -105,16 +104,17 @@ class TileFolder:
         """Nothing to open before a tile is asked for."""
         return TileReading(self.path)
 
+    def __str__(self) -> str:
+        return self.path.name
+
     def names(self) -> list[str]:
         """All tiles, searched in depth, sorted; hidden files are left out."""
         if not self.path.is_dir():
-            raise InputError(
-                f"{self.path}: there is no such folder; give a folder of tile images ({', '.join(TILE_SUFFIXES)})."
-            )
+            raise InputError(f"{self.path}: there is no such folder, expected tile images ({', '.join(TILE_SUFFIXES)})")
         tiles = (p for p in files_below(self.path) if p.suffix.lower() in TILE_SUFFIXES and p.is_file())
         names = sorted(p.relative_to(self.path).as_posix() for p in tiles)
         if not names:
-            raise InputError(f"{self.path}: no tile images found; expected {', '.join(TILE_SUFFIXES)}.")
+            raise InputError(f"{self.path}: no tile images found, expected {', '.join(TILE_SUFFIXES)}")
         return names
 
 
@@ -152,22 +152,21 @@ def list_tile_folders(places: Iterable[Path]) -> SlideListing | None:
     places = list(places)
     if not all(map(holds_tiles, places)):
         return None
-    found: dict[str, list[Path]] = defaultdict(list)
+    by_name: dict[str, list[Path]] = defaultdict(list)
     for place in places:
         names = TileFolder(place).names()
         folders = sorted({name.split("/")[0] for name in names if "/" in name})
         loose = [name for name in names if "/" not in name]
         if folders and loose:
-            raise InputError(
-                f"{place}: {len(loose)} images, e.g. {loose[0]}, lie beside folders of images; expected is one folder for each bag."
-            )
+            example = f"{len(loose)} images, e.g. {loose[0]}, and folders of images"
+            raise InputError(f"{place}: found {example}, expected one folder for each bag")
         for folder in [place / name for name in folders] or [place]:
-            found[folder.resolve().name].append(folder)
-    refs = tuple(SlideRef(paths[0], name) for name, paths in sorted(found.items()) if len(paths) == 1)
-    twice = {name: paths for name, paths in found.items() if len(paths) > 1}
+            by_name[folder.resolve().name].append(folder)
+    refs = tuple(SlideRef(paths[0], name) for name, paths in sorted(by_name.items()) if len(paths) == 1)
     problems = {
-        name: f"{name}: two folders have this name ({' and '.join(map(str, paths))}); rename one, or give each a job folder."
-        for name, paths in twice.items()
+        name: f"{name}: two folders have this name ({' and '.join(map(str, paths))}); rename one"
+        for name, paths in by_name.items()
+        if len(paths) > 1
     }
     return SlideListing(refs, problems)
 
@@ -188,7 +187,7 @@ class TileReading:
                 return np.asarray(image.convert("RGB"))
         except Exception as error:  # a broken image may raise anything
             first = (str(error).splitlines() or [type(error).__name__])[0]
-            raise InputError(f"{path}: the tile cannot be decoded ({first}); copy it again.") from error
+            raise InputError(f"{path}: the tile cannot be decoded ({first}); copy it again") from error
 
     def close(self) -> None:
         """Nothing stays open."""

@@ -1,5 +1,6 @@
-"""The step `features` of a job folder: every slide's patches through one encoder, on as many devices as there are."""
+"""The step `features` of a job folder: the patches of every slide, or tile images, through one encoder to one bag each."""
 
+import json
 import os
 import queue
 import re
@@ -7,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -16,25 +17,93 @@ import numpy as np
 import torch
 
 from panther.encoders._base import Encoder
-from panther.encoders.extract import Extracted, encode_tiles, folder_state, write_features
 from panther.encoders.loading import find_recipe, load_encoder
-from panther.encoders.pipeline import Balance, ExtractSettings, Pipeline
-from panther.encoders.sources import TileFolder
+from panther.encoders.pipeline import Encoded, ExtractSettings, Pipeline, Throughput
+from panther.encoders.sources import SlidePatches, Source, TileFolder
 from panther.engine import SESSION, Work, map_all, open_work
 from panther.errors import InputError
 from panther.progress import PatchProgress
 from panther.slides.cache import SlideCache
-from panther.slides.folder import SlideFiles
-from panther.slides.job import JobReport, run_job
+from panther.slides.job import JobReport, SlideFiles, run_job
 from panther.slides.listing import SlideRef
-from panther.slides.stain import check_method
+from panther.slides.stain import NotStained, StainFit, check_method, fit_slide
 from panther.slides.steps import joined, no_patch
 from panther.storage.names import Job
-from panther.storage.trident import feature_attribute, tile_names
-from panther.store import hash_of
+from panther.storage.trident import Coords, FeatureRows, feature_attribute, tile_names, write_bag
+from panther.store import atomic_write, check_writable, hash_of
 
 ON_A_GPU = 2  # slides at a time: while one is opened, or its file written, the other keeps the GPU busy
 FAR = 1.3  # an encoder made for another resolution, by this factor, is worth a note
+
+
+def write_features(
+    slide: SlideRef, coords: Coords, pipeline: Pipeline, target: Path, key: str = "", stain: str | None = None
+) -> Encoded:
+    """Encode the patches at ``coords`` of a slide into a TRIDENT bag at ``target``, their stains normalised where ``stain`` names a method.
+
+    The attributes of ``coords`` travel with the features, and ``key`` is kept with them, by which a later run recognises them.
+    """
+    xy, encoder = coords.coords, pipeline.encoder.public()
+    source = SlidePatches(slide.read_from, slide.mpp, coords.spec)
+    if stain is not None:
+        encoder["encoder"] += f"+{stain}"
+        try:
+            fitted = pipeline.call(source, fit_stain, xy, stain)
+        except NotStained as error:
+            encoder["stain_note"] = f"{error}: they were encoded as they are"
+        else:
+            encoder["stain"] = json.dumps({"vectors": fitted.vectors, "strength": fitted.strength})
+            source = replace(source, stain=fitted)
+
+    return _encode(pipeline, source, xy, target, {"name": slide.name, **encoder}, key, coords.attributes)
+
+
+def fit_stain(source: SlidePatches, xy: np.ndarray, method: str) -> StainFit:
+    """Stains of a slide, by some of its patches."""
+    with closing(source.open()) as reading:
+        return fit_slide(method, reading.read, xy)
+
+
+def encode_tiles(folder: Path, pipeline: Pipeline, target: Path, key: str = "") -> Encoded:
+    """Encode the tile images of a folder into one bag without coordinates; the names of the tiles are kept in `tiles`, ``key`` as for slides."""
+    source, about = TileFolder(folder), {"name": target.stem, **pipeline.encoder.public()}
+    return _encode(pipeline, source, source.names(), target, about, key)
+
+
+def folder_state(folder: Path, names: Sequence[str]) -> str:
+    """Hash of the sizes and times of tiles."""
+    stamps = [(folder / name).stat() for name in names]
+    return hash_of([(name, stat.st_size, stat.st_mtime_ns) for name, stat in zip(names, stamps, strict=True)])
+
+
+def _encode(
+    pipeline: Pipeline,
+    source: Source,
+    items: Any,
+    target: Path,
+    about: Mapping[str, Any],
+    key: str,
+    geometry: Mapping[str, Any] | None = None,
+) -> Encoded:
+    """Encode items, coordinates (N, 2) with their ``geometry`` or names of tiles, and write those that could be decoded."""
+    check_writable(target)
+    made = pipeline.run(source, items)
+    kept = made.kept
+    if len(items) and not kept.any():
+        raise InputError(f"{target.stem}: none of the {len(items)} patches could be decoded: {made.failed[0]}")
+    begin, folder = time.perf_counter(), target.absolute().parent
+    # without the place of the job, so that a moved job has the same bytes
+    attributes = {"name": about["name"], "savetodir": f"{folder.parent.name}/{folder.name}", **about}
+    attributes |= {"masked": len(made.failed), **({"key": key} if key else {})}
+    blocks = (made.rows[at : at + 4096][kept[at : at + 4096]] for at in range(0, len(kept), 4096))
+    rows = FeatureRows((int(kept.sum()), made.rows.shape[1]), made.rows.dtype, blocks, attributes)
+    with atomic_write(target) as temporary:
+        if geometry is None:
+            write_bag(temporary, rows, tiles=[items[i] for i in np.flatnonzero(kept)])
+        else:
+            write_bag(temporary, rows, (items[kept], geometry))
+    seconds = time.perf_counter() - begin
+    return replace(made, throughput=made.throughput + Throughput(seconds=seconds, writing=seconds))
 
 
 @dataclass(frozen=True)
@@ -77,7 +146,7 @@ class FeatureStep:
     choice: EncoderChoice = field(default_factory=EncoderChoice)
     settings: ExtractSettings = field(default_factory=ExtractSettings)
     name: str = "features"
-    balance: Balance = field(default_factory=Balance)  # over all slides of this run
+    throughput: Throughput = field(default_factory=Throughput)  # over all slides of this run
     on_progress: Callable[[str, int], None] = lambda slide, patches: None  # called as patches of a slide are done
 
     def __post_init__(self) -> None:
@@ -133,17 +202,15 @@ class FeatureStep:
         """Encode the slide on the next device that is free."""
         slide, coords = files.slide, files.coords(self.patches)
         if coords is None:
-            raise InputError(f"{slide.name}: there are no patches in {self.patches}; run the step patches first.")
+            raise InputError(f"{slide.name}: there are no patches in {self.patches}; run the step patches first")
         with self._pipeline(slide.name) as pipeline:
-            pipeline.check(slide.read_from, slide.mpp)
-            with slide.open() as image:
-                target, key = self.path(files), self._key(coords.content)
-                self._count(write_features(image, coords, pipeline, target, key, self.choice.stain))
+            target, key = self.path(files), self._key(coords.content)
+            self._count(write_features(slide, coords, pipeline, target, key, self.choice.stain))
 
-    def _count(self, made: Extracted) -> None:
+    def _count(self, made: Encoded) -> None:
         with self._guard:
             seconds = time.perf_counter() - (self._begun or 0)  # by the clock: slides go side by side
-            self.balance = replace(self.balance + made.balance, seconds=seconds)
+            self.throughput = replace(self.throughput + made.throughput, seconds=seconds)
 
     def about(self, files: SlideFiles) -> Mapping[str, Any]:
         """Features written and left out, for the summary."""
@@ -151,14 +218,12 @@ class FeatureStep:
         if coords is None:
             return {}
         masked = int(feature_attribute(self.path(files), "masked") or 0)
-        notes = [str(coords.about.get("note", "")), no_patch(coords.coords)]
-        if masked:
-            notes.append(f"{masked} of {len(coords.coords)} patches could not be decoded and were left out")
-        unstained = feature_attribute(self.path(files), "stain_note")
-        if unstained:
-            notes.append(str(unstained))
-        found = {"features": len(coords.coords) - masked, "masked": masked, "encoder": self.choice.name}
-        return {**found, "note": joined(*notes, self.made_for_another(coords.spec.mpp))}
+        total = len(coords.coords)
+        lost = f"{masked} of {total} patches could not be decoded and were left out" if masked else ""
+        unstained = str(feature_attribute(self.path(files), "stain_note") or "")
+        notes = (str(coords.about.get("note", "")), no_patch(coords.coords), lost, unstained)
+        about = {"features": total - masked, "masked": masked, "encoder": self.choice.name}
+        return {**about, "note": joined(*notes, self.made_for_another(coords.spec.mpp))}
 
     def made_for_another(self, mpp: float | None) -> str:
         """Note where the encoder was made for patches of quite another resolution."""
@@ -224,7 +289,7 @@ class FeatureStep:
         """Hash of what the features depend on, known without loading the encoder; ``content`` says what is encoded."""
         weights = self.choice.weights
         if weights is not None and not weights.exists():
-            raise InputError(f"{weights}: there is no such file of weights; check `weights=`.")
+            raise InputError(f"{weights}: there is no such file of weights")
         parts = [self.choice.name, weights and [weights.name, weights.stat().st_size], self.choice.precision]
         settings = [self.settings.dtype, self.settings.batch, [torch.device(d).type for d in self.choice.devices[:1]]]
         return hash_of([parts, settings, *([self.choice.stain] if self.choice.stain else [])], content)
@@ -240,17 +305,17 @@ class TileStep(FeatureStep):
     def run(self, files: SlideFiles) -> None:
         """Encode the tiles of a folder on the next device that is free."""
         with self._pipeline(files.slide.name) as pipeline:
-            self._count(encode_tiles(files.slide.path, pipeline, self.path(files), self._tiles_key(files))[0])
+            self._count(encode_tiles(files.slide.path, pipeline, self.path(files), self._tiles_key(files)))
 
     def about(self, files: SlideFiles) -> Mapping[str, Any]:
         """Features written and tiles left out, for the summary."""
         names, kept = TileFolder(files.slide.path).names(), set(tile_names(self.path(files)))
         lost = [name for name in names if name not in kept]
-        note = (
+        about = {"patches": len(names), "features": len(kept), "masked": len(lost), "encoder": self.choice.name}
+        some = (
             f"{len(lost)} of {len(names)} tiles could not be decoded and were left out, e.g. {lost[0]}" if lost else ""
         )
-        found = {"patches": len(names), "features": len(kept), "masked": len(lost), "encoder": self.choice.name}
-        return {**found, "note": note}
+        return {**about, "note": some}
 
     def _tiles_key(self, files: SlideFiles) -> str:
         folder = files.slide.path

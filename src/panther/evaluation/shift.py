@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from panther.errors import InputError, check_seed, check_whole, counted
-from panther.storage.embedding_files import read_vectors, read_weights
+from panther.storage.embeddings import read_vectors, read_weights
 
 FOLDS, REPEATS = 5, 4  # of the cross-validation
 FEWEST = 5  # patients that a value needs to be read

@@ -16,9 +16,8 @@ from panther.explain.geometry import Grid, View, blank_view, grid
 from panther.explain.names import Names, Naming, as_namings
 from panther.explain.palette import Paint
 from panther.slides import Slide, list_slides, open_slide
-from panther.slides.contours import read_contours
 from panther.slides.listing import DICOM, SUFFIXES
-from panther.slides.polygons import Polygon
+from panther.slides.polygons import Polygon, read_contours
 from panther.slides.slide import slide_name
 from panther.statistics import compute_dtype, first_bad_row, squared_distances
 from panther.statistics.upload import near

@@ -10,8 +10,7 @@ import numpy as np
 
 from panther.errors import InputError, listed, said_of
 from panther.evaluation.intervals import Interval, Resampled, differences, holm, intervals, resample
-from panther.storage.embedding_files import is_in_memory, of_memory, read_weights
-from panther.storage.embeddings import EmbeddingTable
+from panther.storage.embeddings import EmbeddingTable, is_in_memory, of_memory, read_weights
 from panther.storage.tables import is_missing, plain_labels, read_csv, with_points
 
 if TYPE_CHECKING:

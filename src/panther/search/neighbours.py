@@ -19,8 +19,7 @@ from panther.storage.clinical import (
     Columns,
     read_clinical,
 )
-from panther.storage.embedding_files import READERS, Embeddings, is_in_memory, of_memory, open_embeddings
-from panther.storage.embeddings import EmbeddingTable
+from panther.storage.embeddings import READERS, Embeddings, EmbeddingTable, is_in_memory, of_memory, open_embeddings
 from panther.storage.names import without_suffix
 from panther.storage.slide_vectors import read_slide_vectors
 from panther.storage.tables import MISSING
@@ -118,7 +117,7 @@ def _by_table(cohort: Embeddings, table: "Path | str | pd.DataFrame", columns: C
     missing = [name for name in names if name not in patients]
     if len(missing) == len(names):
         text = f"table: names none of the slides of {cohort.source}: {who.slide[0]!r} there, {names[0]!r} here"
-        raise InputError(who.explained(text))
+        raise InputError(who.with_hint(text))
     notes = list(who.notes)
     if missing:
         notes.append(f"{len(missing)} slides are not in the table, e.g. {missing[0]}; each counts as a patient")

@@ -31,7 +31,7 @@ from panther.evaluation.metrics import mean_of_defined, ratio
 from panther.search.neighbours import Searchable, groups
 from panther.statistics import Apart, Nearest
 from panther.storage.clinical import Columns, read_clinical
-from panther.storage.embedding_files import Embeddings
+from panther.storage.embeddings import Embeddings
 from panther.storage.names import without_suffix
 
 if TYPE_CHECKING:

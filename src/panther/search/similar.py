@@ -24,7 +24,7 @@ from panther.search.neighbours import Ownership, Searchable, groups
 from panther.statistics import Apart
 from panther.storage.bags import BagLike, as_bag
 from panther.storage.clinical import TCGA
-from panther.storage.embedding_files import Embeddings
+from panther.storage.embeddings import Embeddings
 from panther.storage.prototypes import as_prototypes
 from panther.types import Prototypes
 

@@ -10,16 +10,14 @@ What the rest of the package may rely on:
 - ``Job``, ``Step``, ``SlideRef``, ``run_job``: a folder of slides, resumable per slide and step.
 """
 
-from panther.slides.folder import SlideFiles
-from panther.slides.job import JobReport, Step, run_job
+from panther.slides.job import JobReport, SlideFiles, Step, run_job
 from panther.slides.listing import SlideRef, list_slides
 from panther.slides.patches import PatchReader, grid, patch_spec
 from panther.slides.polygons import Polygon, Tissue
 from panther.slides.resolution import Resolution, read_mpp_table, resolve_mpp
 from panther.slides.slide import Slide, open_slide, slide_readers
 from panther.slides.steps import PatchStep, TissueStep
-from panther.slides.tissue import find_tissue, segmenters
-from panther.slides.tissue_settings import TissueSettings
+from panther.slides.tissue import TissueSettings, find_tissue, segmenters
 from panther.storage.names import Job
 from panther.storage.trident import Coords, read_coords, write_coords
 

@@ -4,20 +4,75 @@ A step is an object with a name, ``done(files)``, ``run(files)`` and ``about(fil
 killed goes on from what is there. Two processes at the same slide lose time, not data: files appear whole.
 """
 
+import csv
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 from panther.engine import HERE, ItemResult, Work, map_slides
 from panther.errors import InputError
 from panther.slides.cache import SlideCache, remove_copy
-from panther.slides.folder import SlideFiles
 from panther.slides.listing import SlideRef
-from panther.slides.summary import write_summary
+from panther.slides.polygons import Contours, read_contours
+from panther.slides.slide import Slide
+from panther.storage.files import write_text
 from panther.storage.names import PARTLY, Job, read_summary
+from panther.storage.trident import Coords, read_coords
 
 # share of a slide that may be undecodable before the slide counts as partly read, which is reported as a failure
 MOST_LOST = 0.05
+COLUMNS = (
+    "slide",
+    "path",
+    "status",
+    "mpp",
+    "mpp_source",
+    "tissue",
+    "tissue_mm2",
+    "unread",
+    "patches",
+    "edge_lost",
+    "reason",
+    "note",
+)
+
+
+class SlideFiles:
+    """One slide of a job, opened once, and the content of its files, each read once; a step that writes one puts it here, too."""
+
+    def __init__(self, slide: SlideRef, job: Job) -> None:
+        self.slide, self.job = slide, job
+        self._coords: dict[str, Coords] = {}
+
+    @cached_property
+    def image(self) -> Slide:
+        """The slide, open until `close`."""
+        return self.slide.open()
+
+    def close(self) -> None:
+        """Close the slide."""
+        if "image" in self.__dict__:
+            self.__dict__.pop("image").close()
+
+    @cached_property
+    def contours(self) -> Contours | None:
+        """Contours: of `SLIDE.geojson`, or, before it, of one named after the whole file name, `SLIDE.svs.geojson`."""
+        path = self.job.geojson(self.slide.name)
+        paths = (path.with_name(f"{self.slide.path.name}.geojson"), path)
+        return next((read_contours(path) for path in paths if path.exists()), None)
+
+    def coords(self, patches: str) -> Coords | None:
+        """Coordinates of a set of patches, None where there are none."""
+        path = self.job.coords(self.slide.name, patches)
+        if patches not in self._coords and path.exists():
+            self._coords[patches] = read_coords(path)
+        return self._coords.get(patches)
+
+    def forget_coords(self, patches: str) -> None:
+        """Read them again when they are next used: they were written anew."""
+        self._coords.pop(patches, None)
 
 
 class Step(Protocol):
@@ -55,13 +110,20 @@ class Worker:
 
     def __call__(self, slide: SlideRef) -> SlideResult:
         """Run what is not done."""
-        files = SlideFiles(slide, self.job)
+        files, ran = SlideFiles(slide, self.job), []
         try:
-            ran = tuple(step.name for step in self.steps if _run_if_needed(step, files))
-            return SlideResult(ran, _merged([step.about(files) for step in (*self.earlier, *self.steps)]))
+            for step in self.steps:
+                if not step.done(files):
+                    step.run(files)
+                    ran.append(step.name)
+            return SlideResult(tuple(ran), _merged([step.about(files) for step in (*self.earlier, *self.steps)]))
         except InputError as error:
-            raise InputError(_of_the_original(str(error), slide)) from error
+            if slide.copy is None:
+                raise
+            # name the slide itself and not its copy
+            raise InputError(str(error).replace(str(slide.copy.parent), str(slide.path.parent))) from error
         finally:
+            files.close()
             remove_copy(slide)
 
     def needs(self, slide: SlideRef) -> bool:
@@ -74,18 +136,6 @@ class Worker:
         for step in self.steps:
             if hasattr(step, "close"):
                 step.close()
-
-
-def _of_the_original(sentence: str, slide: SlideRef) -> str:
-    """Sentence about a slide where the user knows it, and not about its copy."""
-    return sentence if slide.copy is None else sentence.replace(str(slide.copy.parent), str(slide.path.parent))
-
-
-def _run_if_needed(step: Step, files: SlideFiles) -> bool:
-    if step.done(files):
-        return False
-    step.run(files)
-    return True
 
 
 @dataclass(frozen=True)
@@ -169,9 +219,11 @@ def _row(slide: SlideRef, result: ItemResult[SlideResult], earlier: Mapping[str,
     if result.value is None:
         return {**row, "status": "failed", "reason": result.reason}
     about = _merged([{k: v for k, v in earlier.items() if k not in ("status", "reason")}, result.value.about])
-    lost = _lost_share(about)
+    masked, kept = float(about.get("masked") or 0), float(about.get("features") or 0)
+    # the largest share that could not be decoded: of the overview, or of the patches that were to be encoded
+    lost = max(float(about.get("unread") or 0), masked / max(masked + kept, 1))
     if lost > MOST_LOST:
-        reason = f"{slide.name}: {lost:.0%} of it could not be decoded and is left out; copy or scan the slide again."
+        reason = f"{slide.name}: {lost:.0%} of it could not be decoded and is left out; copy or scan the slide again"
         return {**row, "status": PARTLY, **about, "reason": reason}
     return {**row, "status": "done", **about}
 
@@ -182,7 +234,16 @@ def _merged(columns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {**{key: value for one in columns for key, value in one.items()}, "note": "; ".join(notes)}
 
 
-def _lost_share(about: Mapping[str, Any]) -> float:
-    """Largest share that could not be decoded: of the overview, or of the patches that were to be encoded."""
-    masked, kept = float(about.get("masked") or 0), float(about.get("features") or 0)
-    return max(float(about.get("unread") or 0), masked / max(masked + kept, 1))
+def write_summary(job: Job, rows: Iterable[Mapping[str, Any]], part: str = "") -> None:
+    """Write `summary.csv`, one row per slide; without ``part``, rows of slides that are not in this run stay.
+
+    Tasks of a job array (``part``) write a table each, so that none waits for, or overwrites, another; readers see one table.
+    """
+    table: dict[str, Mapping[str, Any]] = {} if part else {row["slide"]: row for row in read_summary(job)}
+    table |= {row["slide"]: row for row in rows}
+    names = [*COLUMNS, *sorted({key for row in table.values() for key in row} - set(COLUMNS))]
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table[name] for name in sorted(table))
+    write_text(job.summary_of(part), text.getvalue())

@@ -73,14 +73,14 @@ def list_slides(
     problems: dict[str, str] = {}
     for place in places:
         if not place.exists():
-            problems[str(place)] = f"{place}: there is no such file or folder."
+            problems[str(place)] = f"{place}: there is no such file or folder"
             continue
-        found = list(_slides_in(place, leave_out)) if place.is_dir() else [place]
-        if not found:
+        slides = list(_slides_in(place, leave_out)) if place.is_dir() else [place]
+        if not slides:
             raise InputError(
-                f"{place}: no slides found; expected are {', '.join((*SUFFIXES, DICOM))}, or images named one by one."
+                f"{place}: no slides found, expected {', '.join((*SUFFIXES, DICOM))}, or images named one by one"
             )
-        for path in found:
+        for path in slides:
             if as_text(slide_name(path)) is None:
                 problems[ascii(path.name)] = not_text(path)
             elif realpath(path) not in map(realpath, by_name[slide_name(path)]):
@@ -88,9 +88,7 @@ def list_slides(
     refs, used, table = [], set(), table or {}
     for name, paths in sorted(by_name.items()):
         if len(paths) > 1:
-            problems[name] = (
-                f"{name}: two slides have this name ({' and '.join(map(str, paths))}); rename one, or give each a job folder."
-            )
+            problems[name] = f"{name}: two slides have this name ({' and '.join(map(str, paths))}); rename one"
             continue
         key = next((key for key in map(composed, (str(paths[0]), paths[0].name, name)) if key in table), None)
         used.add(key)
@@ -106,19 +104,13 @@ def _slides_in(folder: Path, leave_out: Path | None) -> Iterator[Path]:
     for file in files_below(folder, leave_out, skip_locked=True):
         by_folder[file.parent].append(file)
     for here, files in by_folder.items():
-        yield from _dicom_slides(here, [file for file in files if file.suffix.lower() == DICOM])
+        series: dict[bytes, Path] = {}
+        for file in files:
+            if file.suffix.lower() == DICOM:
+                series.setdefault(_series(file), file)
+        # the folder itself where all its DICOM files are one series, else the first file of each
+        yield from [here] if len(series) == 1 else series.values()
         yield from (file for file in files if file.suffix.lower() in SUFFIXES)
-
-
-def _dicom_slides(folder: Path, files: list[Path]) -> Iterator[Path]:
-    """Return the folder itself where all its files are one series, else the first file of each series."""
-    series: dict[bytes, Path] = {}
-    for file in files:
-        series.setdefault(_series(file), file)
-    if len(series) == 1:
-        yield folder
-    else:
-        yield from series.values()
 
 
 def _series(file: Path) -> bytes:
@@ -140,15 +132,6 @@ def files_read(path: Path) -> list[Path]:
     return [path, *([] if beside is None else (file for file in beside(path) if file.is_file() and file != path))]
 
 
-def _of_mrxs(path: Path) -> list[Path]:
-    return sorted(path.with_suffix("").rglob("*"))
-
-
-def _of_dicom(path: Path) -> list[Path]:
-    own = _series(path)
-    return [file for file in sorted(path.parent.glob("*.dcm")) if _series(file) == own]
-
-
 def _of_vms(path: Path) -> list[Path]:
     """Files named in a text of lines KEY=FILE."""
     names = (line.partition("=")[2].strip() for line in read_bytes(path).decode("latin-1").splitlines())
@@ -165,8 +148,8 @@ def _of_tiff(path: Path) -> list[Path]:
 
 
 COMPANIONS: dict[str, Callable[[Path], list[Path]]] = {
-    ".mrxs": _of_mrxs,
-    DICOM: _of_dicom,
+    ".mrxs": lambda path: sorted(path.with_suffix("").rglob("*")),
+    DICOM: lambda path: [file for file in sorted(path.parent.glob("*.dcm")) if _series(file) == _series(path)],
     ".vms": _of_vms,
     ".vmu": _of_vms,
     ".tif": _of_tiff,

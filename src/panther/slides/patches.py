@@ -27,16 +27,14 @@ def patch_spec(slide: Slide, size: int = 256, mpp: float = 0.5, overlap: int = 0
     0.2 % for 256 pixels. The level is the coarsest one that is still as fine as asked for.
     """
     if size < 1 or not 0 <= overlap < size:
-        raise InputError(
-            f"A patch of {size} pixels with an overlap of {overlap} makes no sense; the overlap must be smaller."
-        )
+        raise InputError(f"overlap: found {overlap} for patches of {size} pixels, expected 0 to less than a patch")
     if not (math.isfinite(mpp) and mpp > 0):
-        raise InputError(f"The target resolution is {mpp:g} um/px; a positive number is expected.")
+        raise InputError(f"mpp: found {mpp:g}, expected a positive number of um/px")
     factor = mpp / slide.mpp
     if factor * ENLARGE < 1:
+        enlarged = f"patches at {mpp:g} um/px would be enlarged {1 / factor:.2g} times"
         raise InputError(
-            f"{slide.name}: the slide has {slide.mpp:g} um/px, patches at {mpp:g} um/px would be enlarged {1 / factor:.2g} times; "
-            f"ask for `mpp={slide.mpp:.3g}` or coarser, or leave the slide out."
+            f"{slide.name}: the slide has {slide.mpp:g} um/px, {enlarged}; expected `mpp={slide.mpp:.3g}` or more"
         )
     size_level0 = max(1, _half_up(size * factor))
     level = slide.best_level(size_level0 / size)
@@ -92,7 +90,7 @@ def lay(slide: Slide, spec: PatchSpec, tissue: Tissue, min_tissue: float = MIN_T
     What is beyond the slide is no tissue: a padded patch needs its fraction as any other.
     """
     if not 0 <= min_tissue <= 1:
-        raise InputError(f"The least fraction of tissue is {min_tissue:g}; a number between 0 and 1 is expected.")
+        raise InputError(f"min_tissue: found {min_tissue:g}, expected a number between 0 and 1")
     check_choice("edge", edge, EDGES)
     side = spec.size_level0
     assert side is not None

@@ -1,10 +1,25 @@
-"""Regions as polygons with holes: traced from a mask along pixel edges, and drawn back, both exactly."""
+"""Tissue as polygons with holes: traced from a mask along pixel edges and filled again, both exactly; in GeoJSON files; in pictures.
 
-from collections.abc import Iterable
+GeoJSON opens in QuPath; files that were written, edited there, or drawn there are read.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from PIL import Image, ImageDraw
 from scipy import ndimage
+
+from panther.errors import InputError
+from panther.storage.geojson import NOT_GEOJSON, annotation, read_geojson, write_geojson
+from panther.store import hash_of
+
+IGNORE = "Ignore*"  # QuPath's class for what is not to be looked at
+COLOUR = (0, 114, 178)
+OUTLINE, HOLE, IGNORED = (0, 158, 115), (0, 114, 178), (213, 94, 0)  # Okabe and Ito's green, blue and vermilion
+WIDTH = 3  # pixels of a drawn outline
 
 
 @dataclass(frozen=True)
@@ -152,3 +167,59 @@ def _cycles(following: np.ndarray) -> Iterable[np.ndarray]:
             successor[edge], edge = -1, successor[edge]
         if walk:
             yield np.array(walk)
+
+
+@dataclass(frozen=True)
+class Contours:
+    """Content of a GeoJSON file of tissue."""
+
+    tissue: Tissue
+    digest: str  # of the features
+    about: Mapping[str, Any]  # what we wrote beside them; empty where the file is the user's
+    edited: bool  # True: the user's, to be honoured and never overwritten
+
+
+def write_annotation(path: Path, tissue: Tissue) -> None:
+    """Write tissue as the user's own annotation, which is kept and used."""
+    write_geojson(path, _features(tissue))
+
+
+def _features(tissue: Tissue) -> list[dict[str, Any]]:
+    return [annotation(region.rings, f"tissue {i}", "Tissue", COLOUR) for i, region in enumerate(tissue.regions, 1)]
+
+
+def write_contours(path: Path, tissue: Tissue, about: Mapping[str, Any]) -> Contours:
+    """Write a FeatureCollection; a member `panther` says how it was made and what was written, so that an edit is noticed."""
+    features = _features(tissue)
+    member = {**about, "content": hash_of(features)}
+    write_geojson(path, features, member)
+    return Contours(tissue, member["content"], member, edited=False)
+
+
+def read_contours(path: Path) -> Contours:
+    """Read polygons of any class; those of the class `Ignore*` are cut out."""
+    try:
+        content = read_geojson(path)
+    except NOT_GEOJSON as error:
+        raise InputError(
+            f"{path}: this is not a GeoJSON of polygons in level-0 pixels ({error}); export or remove it"
+        ) from error
+    digest = hash_of(content.features)
+    is_edited = content.panther.get("content") != digest
+    regions: dict[bool, list[Polygon]] = {False: [], True: []}
+    for group, (outer, *holes) in content.polygons:
+        regions[group == IGNORE].append(Polygon(outer, tuple(holes)))
+    tissue = Tissue(tuple(regions[False]), tuple(regions[True]))
+    return Contours(tissue, digest, {} if is_edited else dict(content.panther), is_edited)
+
+
+def draw_contours(picture: np.ndarray, tissue: Tissue, scale: tuple[float, float]) -> np.ndarray:
+    """Picture (h, w, 3) with regions outlined in green, their holes in blue, ignored regions in orange."""
+    image = Image.fromarray(picture.copy())
+    draw = ImageDraw.Draw(image)
+    colours = [(polygon, OUTLINE, HOLE) for polygon in tissue.regions]
+    for polygon, outer, hole in [*colours, *((polygon, IGNORED, IGNORED) for polygon in tissue.ignored)]:
+        for ring, colour in zip(polygon.rings, (outer, *(hole for _ in polygon.holes)), strict=True):
+            points = [tuple(point) for point in (ring * scale).tolist()]
+            draw.line([*points, points[0]], fill=colour, width=WIDTH)
+    return np.asarray(image)

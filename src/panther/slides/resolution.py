@@ -1,9 +1,9 @@
-"""How many micrometres a pixel is: what the file says, checked; what the user says; never a silent guess."""
+"""Micrometres per pixel: as the file has it, checked; as the user gives it; never a silent guess."""
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,20 +14,12 @@ from panther.storage.tables import as_table, with_points
 LOWEST, HIGHEST = 0.05, 5.0  # um/px, from oil immersion to a macro camera
 ANISOTROPY = 0.02  # largest relative difference of the two axes
 AGREES = 0.02  # largest relative difference at which a given value is what the file says, too
-OVERRIDE = "give the true value in a table with the columns wsi,mpp with `slide_mpp_table=`, or with `slide_mpp=0.25`, which goes for all slides"
+OVERRIDE = (
+    "give the true value: `slide_mpp=0.25` (`mpp=0.25` of open_slide), or a `slide_mpp_table=` with columns wsi, mpp"
+)
 
 _MICROMETRES = {"inch": 25400.0, "centimeter": 10000.0, "2": 25400.0, "3": 10000.0}
 _TO_MICROMETRES = {"µm": 1.0, "um": 1.0, "μm": 1.0, "nm": 1e-3, "mm": 1e3, "cm": 1e4, "": 1.0}
-
-
-@contextmanager
-def advising(parameter: str) -> Iterator[None]:
-    """Advice inside is to give the resolution of the one slide with ``parameter``."""
-    try:
-        yield
-    except InputError as error:
-        own = f"give the true value, e.g. `{parameter}=0.25`"
-        raise InputError(str(error).replace(OVERRIDE, own)) from error
 
 
 @dataclass(frozen=True)
@@ -46,10 +38,13 @@ def resolve_mpp(properties: Mapping[str, str], override: float | None = None) ->
     """
     if override is not None:
         if not _plausible(override):
-            raise InputError(
-                f"the given resolution of {override:g} um/px is not plausible ({LOWEST:g} to {HIGHEST:g} are); correct it."
-            )
-        return Resolution(float(override), "override", _contradicted(override, properties))
+            raise InputError(f"mpp: {override:g} um/px is not plausible, expected {LOWEST:g} to {HIGHEST:g}")
+        note = ""
+        with suppress(InputError):  # the file has no plausible value
+            written = resolve_mpp(properties)
+            if abs(written.mpp - override) > AGREES * written.mpp:
+                note = f"the file says {written.mpp:g} um/px ({written.source}), {override:g} was taken as asked for"
+        return Resolution(float(override), "override", note)
     for source, read in SOURCES.items():
         pair = read(properties)
         if pair is not None:
@@ -58,62 +53,37 @@ def resolve_mpp(properties: Mapping[str, str], override: float | None = None) ->
     if power is not None:
         note = f"resolution 10/{power:g} = {10 / power:g} um/px was taken from the objective's power, the file names no other"
         return _checked("objective power", (10 / power, 10 / power), None, note)
-    raise InputError(f"the file does not say how many micrometres a pixel is; {OVERRIDE}.")
+    raise InputError(f"the file does not say how many micrometres a pixel is; {OVERRIDE}")
 
 
 def read_mpp_table(path: Path) -> dict[str, float]:
     """Read a table with the columns `wsi` (file name) and `mpp`; rows without mpp are left out."""
     rows = as_table(path)
     if not {"wsi", "mpp"} <= set(rows.columns):
-        raise InputError(f"{path}: the columns wsi and mpp are expected, found are {listed(rows.columns)}.")
+        raise InputError(f"{path}: found columns {listed(rows.columns)}, expected wsi and mpp")
     table: dict[str, float] = {}
     numbers = with_points(rows["mpp"], "mpp", str(path)).str.strip()
-    for name, text in zip(rows["wsi"].str.strip(), numbers, strict=True):
-        if name and text:
-            _add(table, path, composed(name), text)
+    for name, text in zip(rows["wsi"].str.strip().map(composed), numbers, strict=True):
+        if not name or not text:
+            continue
+        value = _number(text)
+        if value is None or not _plausible(value):
+            raise InputError(f"{path}: mpp of {name} is {text!r}, expected {LOWEST:g} to {HIGHEST:g} um/px")
+        if table.setdefault(name, value) != value:
+            raise InputError(f"{path}: {name} is there twice with different mpp ({table[name]:g} and {value:g})")
     return table
-
-
-def _add(table: dict[str, float], path: Path, name: str, text: str) -> None:
-    try:
-        value = float(text)
-    except ValueError:
-        raise InputError(f"{path}: mpp of {name} is {text!r}; a number of micrometres per pixel is expected.") from None
-    if not _plausible(value):
-        raise InputError(
-            f"{path}: mpp of {name} is {text}, which is not plausible ({LOWEST:g} to {HIGHEST:g} um/px are); correct it."
-        )
-    if table.setdefault(name, value) != value:
-        raise InputError(
-            f"{path}: {name} is there twice with different mpp ({table[name]:g} and {value:g}); keep one row."
-        )
 
 
 def _checked(source: str, pair: tuple[float, float], power: float | None, note: str = "") -> Resolution:
     x, y = pair
     if not (_plausible(x) and _plausible(y)):
-        raise InputError(
-            f"{source} says {x:g} x {y:g} um/px, which is not plausible ({LOWEST:g} to {HIGHEST:g} are); {OVERRIDE}."
-        )
+        raise InputError(f"{source} says {x:g} x {y:g} um/px, which is not plausible; {OVERRIDE}")
     if abs(x - y) > ANISOTROPY * min(x, y):
-        raise InputError(
-            f"{source} says that pixels are not square ({x:g} x {y:g} um); resample the slide, or {OVERRIDE}."
-        )
+        raise InputError(f"{source} says that pixels are not square ({x:g} x {y:g} um); {OVERRIDE}")
     mpp = (x + y) / 2
     if power is not None and not 0.5 <= mpp * power / 10 <= 2:
-        note = (
-            f"{source} says {mpp:g} um/px but the objective's power {power:g}x would be about {10 / power:g}; check it"
-        )
+        note = f"{source} says {mpp:g} um/px, the objective's power {power:g}x would be about {10 / power:g}; check it"
     return Resolution(mpp, source, note)
-
-
-def _contradicted(given: float, properties: Mapping[str, str]) -> str:
-    """Note where the file has a plausible value of its own, which is not the given one."""
-    with suppress(InputError):  # it says nothing, or nothing that could be true
-        own = resolve_mpp(properties)
-        if abs(own.mpp - given) > AGREES * own.mpp:
-            return f"the file says {own.mpp:g} um/px ({own.source}), {given:g} was taken as asked for"
-    return ""
 
 
 def _plausible(mpp: float) -> bool:

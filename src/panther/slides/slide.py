@@ -1,23 +1,33 @@
-"""One slide, whoever scanned it: sizes, resolution, pixels. Coordinates count level-0 pixels, always."""
+"""One slide of any scanner: sizes, resolution, pixels. Coordinates count level-0 pixels, always.
+
+Of a damaged file, pixels that one level cannot give are read from another; the rest stays white and is marked.
+"""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 import numpy as np
 from PIL import Image
 
-from panther.errors import InputError
+from panther.errors import InputError, said_of
 from panther.machine import reading
 from panther.registry import Nothing, Registry
-from panther.slides.overview import WHITE, overview
 from panther.slides.resolution import resolve_mpp
 from panther.storage.names import composed
 
+BLOCK = 2048  # pixels of the level read at a time: a slide without a pyramid must not fill the memory
+LEAF = 64  # a block that cannot be read is quartered down to this, so that little around the damage is lost
+COARSEST = 4.0  # times the level: how much coarser a fallback level may be
+WHITE = 255
+
 Size = tuple[int, int]  # width, height
-# how readers say that a file is none of theirs: the sentence says it once for all of them
-NOT_MINE = ("Unsupported or missing image file", "not a TIFF file", "cannot identify image file")
+Box = tuple[int, int, int, int]  # left, top, right, bottom in pixels of an overview
+# how readers refuse a file of another format, which is no reason to list
+OTHER_FORMAT = ("Unsupported or missing image file", "not a TIFF file", "cannot identify image file")
 
 
 class Pixels(Protocol):
@@ -59,10 +69,11 @@ class Slide:
         self.mpp_override = override  # what the user says, None where the file is believed
         self._pixels = pixels
         try:
-            self.resolution = resolve_mpp(pixels.properties, override)
-        except InputError as error:
+            with said_of(path.name):
+                self.resolution = resolve_mpp(pixels.properties, override)
+        except InputError:
             pixels.close()
-            raise InputError(f"{path.name}: {error}") from error
+            raise
 
     @property
     def dimensions(self) -> Size:
@@ -120,12 +131,8 @@ class Slide:
         if (right - left, bottom - top) == size:
             return pixels
         # rounding of the corners must not leave the image, which Pillow refuses
-        inner = (
-            max(box[0] - left, 0.0),
-            max(box[1] - top, 0.0),
-            min(box[2] - left, right - left),
-            min(box[3] - top, bottom - top),
-        )
+        corner = max(box[0] - left, 0.0), max(box[1] - top, 0.0)
+        inner = (*corner, min(box[2] - left, right - left), min(box[3] - top, bottom - top))
         return np.asarray(Image.fromarray(pixels).resize(size, how, box=inner))
 
     def _read_edge(self, x: int, y: int, level: int, width: int, height: int) -> np.ndarray:
@@ -162,22 +169,123 @@ class Slide:
         except InputError:
             raise
         except Exception as error:  # decoders have errors of many types; all mean the same to the user
-            raise InputError(
-                f"{self.path.name}: the pixels at ({x}, {y}) of level {level} cannot be decoded ({_first_line(error)}); "
-                "the file is damaged: copy or scan it again."
-            ) from error
+            where = f"the pixels at ({x}, {y}) of level {level} cannot be decoded"
+            raise InputError(f"{self.path.name}: {where} ({_first_line(error)}); the file is damaged") from error
+
+
+@dataclass(frozen=True)
+class Overview:
+    """A small picture of a slide."""
+
+    image: np.ndarray  # (h, w, 3) uint8, white where nothing could be read
+    unread: np.ndarray  # (h, w) bool, what no level could give
+
+
+def overview(slide: Slide, downsample: float) -> Overview:
+    """Average areas of the whole slide, block by block; refused only where nothing at all can be read."""
+    width, height = (max(1, math.ceil(side / downsample - 1e-9)) for side in slide.dimensions)
+    image, unread = np.full((height, width, 3), WHITE, np.uint8), np.zeros((height, width), bool)
+    painter = _Painter(slide, slide.best_level(downsample), image)
+    failure = None
+    for block in painter.parts((0, 0, width, height), BLOCK):
+        for (left, top, right, bottom), why in painter.paint(block):
+            unread[top:bottom, left:right], failure = True, why
+    if failure is not None and unread.all():
+        raise failure
+    return Overview(image, unread)
+
+
+def fallback_levels(slide: Slide, level: int) -> list[int]:
+    """Levels to read instead of a damaged one: finer ones first, they lose nothing; then coarser ones that are still sharp enough."""
+    factors = slide.level_downsamples
+    coarser = [other for other in range(level + 1, len(factors)) if factors[other] <= COARSEST * factors[level]]
+    return [*range(level - 1, -1, -1), *coarser]
+
+
+@dataclass(frozen=True)
+class _Painter:
+    slide: Slide
+    level: int
+    image: np.ndarray  # (h, w, 3), painted in place
+
+    def paint(self, box: Box) -> Iterator[tuple[Box, InputError]]:
+        """Fill a box; yields the parts of it that no level can give."""
+        try:
+            self._read(box, self.level)
+        except InputError as error:
+            longest = max(
+                s * side for s, side in zip(self._scale(self.level), (box[2] - box[0], box[3] - box[1]), strict=True)
+            )
+            parts = [box] if longest <= LEAF else list(self.parts(box, max(LEAF, math.ceil(longest / 2))))
+            if len(parts) > 1:  # two by two
+                for part in parts:
+                    yield from self.paint(part)
+            elif not self._read_elsewhere(box):
+                yield box, error
+
+    def parts(self, box: Box, pixels: int) -> Iterator[Box]:
+        """Boxes of at most so many pixels of the level, row by row."""
+        left, top, right, bottom = box
+        across, down = self._scale(self.level)
+        step_x, step_y = max(1, int(pixels / across)), max(1, int(pixels / down))
+        for y in range(top, bottom, step_y):
+            for x in range(left, right, step_x):
+                yield x, y, min(x + step_x, right), min(y + step_y, bottom)
+
+    def _read_elsewhere(self, box: Box) -> bool:
+        for level in fallback_levels(self.slide, self.level):
+            with suppress(InputError):
+                self._read(box, level)
+                return True
+        return False
+
+    def _read(self, box: Box, level: int) -> None:
+        left, top, right, bottom = box
+        across, down = self._scale(level)
+        place = (left * across, top * down, right * across, bottom * down)
+        self.image[top:bottom, left:right] = self.slide.resampled(level, place, (right - left, bottom - top))
+
+    def _scale(self, level: int) -> tuple[float, float]:
+        """Pixels of a level per pixel of the overview."""
+        columns, rows = self.slide.level_dimensions[level]
+        return columns / self.image.shape[1], rows / self.image.shape[0]
 
 
 def open_slide(path: Path | str, mpp: float | None = None) -> Slide:
-    """Open a slide by trying the readers in turn; ``mpp`` is its resolution, where the file does not say it or is wrong."""
+    """Open a slide by trying the readers in turn.
+
+    Parameters
+    ----------
+    path : path
+        Slide file of any scanner, a TIFF or a plain image, or a folder of DICOM files, which is one slide.
+    mpp : float, optional
+        Micrometres per pixel at level 0, where the file does not say it or is wrong.
+
+    Returns
+    -------
+    Slide
+        Sizes, levels, a resolution that was checked, and `read_region`.
+
+    Examples
+    --------
+    >>> import numpy as np, panther
+    >>> from PIL import Image
+    >>> Image.fromarray(np.full((300, 400, 3), 240, np.uint8)).save("slide.png")
+    >>> panther.open_slide("slide.png", mpp=0.5).dimensions
+    (400, 300)
+    """
     import panther.slides.readers  # noqa: F401  (registers them; here because they need this module)
 
     path = Path(path)
-    file = _dicom_file(path) if path.is_dir() else path
+    file = next(iter(sorted(path.glob("*.dcm"))), None) if path.is_dir() else path
+    if file is None:
+        raise InputError(
+            f"{path}: a folder without DICOM files (*.dcm), expected a slide, or a folder of one DICOM slide"
+        )
     if not file.is_file():
-        raise InputError(f"{path}: there is no such file.")
+        raise InputError(f"{path}: there is no such file")
     if file.stat().st_size == 0:
-        raise InputError(f"{path.name}: the file is empty; copy it again.")
+        raise InputError(f"{path.name}: the file is empty; copy it again")
     reasons = []
     for entry in slide_readers:
         try:
@@ -185,15 +293,13 @@ def open_slide(path: Path | str, mpp: float | None = None) -> Slide:
                 pixels = entry.value(file)
         except InputError:
             raise
-        except Exception as error:  # a reader that does not know the format says so in its own way
+        except Exception as error:  # each library refuses formats that it does not know in its own way
             reasons.append(f"{entry.name}: {_first_line(error)}")
-            continue
-        return Slide(path, pixels, mpp)
-    telling = "; ".join(reason for reason in reasons if not any(words in reason for words in NOT_MINE))
-    raise InputError(
-        f"{file.name}: no reader opens this file, it is damaged or not a slide{telling and f' ({telling})'}; "
-        "copy it again, or convert it to a pyramidal TIFF."
-    )
+        else:
+            return Slide(path, pixels, mpp)
+    reasons = [reason for reason in reasons if not any(words in reason for words in OTHER_FORMAT)]
+    why = f" ({'; '.join(reasons)})" if reasons else ""
+    raise InputError(f"{file.name}: no reader opens this file, it is damaged or not a slide{why}")
 
 
 def slide_name(path: Path) -> str:
@@ -217,15 +323,6 @@ def downsamples(level_dimensions: tuple[Size, ...]) -> tuple[float, ...]:
         fits = abs(width / whole - columns) < 1 and abs(height / whole - rows) < 1
         factors.append(float(whole) if fits else ratio)
     return tuple(factors)
-
-
-def _dicom_file(folder: Path) -> Path:
-    files = sorted(folder.glob("*.dcm"))
-    if not files:
-        raise InputError(
-            f"{folder} is a folder without DICOM files (*.dcm); give a slide, or a folder of one DICOM slide."
-        )
-    return files[0]
 
 
 def _first_line(error: Exception) -> str:

@@ -1,6 +1,7 @@
-"""The two steps that need no network: tissue, then patches."""
+"""The two steps that need no network, tissue, then patches, and the estimate of a job that is not run."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -9,18 +10,18 @@ import numpy as np
 from PIL import Image, PngImagePlugin
 
 from panther.errors import InputError, check_choice
-from panther.slides.contours import Contours, write_contours
-from panther.slides.folder import SlideFiles
+from panther.slides.job import SlideFiles
 from panther.slides.listing import SlideRef
-from panther.slides.overlay import draw_contours
-from panther.slides.patches import EDGES, MIN_TISSUE, Laid, lay, patch_spec
+from panther.slides.patches import EDGES, MIN_TISSUE, Laid, PatchReader, lay, patch_spec
+from panther.slides.polygons import Contours, draw_contours, write_contours
 from panther.slides.slide import Slide
-from panther.slides.tissue import segment
-from panther.slides.tissue_settings import TissueSettings
+from panther.slides.tissue import TissueSettings, segment
+from panther.storage.names import Job
 from panther.storage.trident import Coords, folder_name, write_coords
 from panther.store import atomic_write, hash_of
 
 THUMBNAIL = 1024  # pixels, the longer side
+SAMPLE = 16  # patches read per slide to see how fast it decodes
 NOTED = 0.001  # of the tissue: less of it without a patch at the edges is not worth a note
 METHOD = 1  # raise it when the same settings give other results
 
@@ -42,20 +43,19 @@ class TissueStep:
 
     def run(self, files: SlideFiles) -> None:
         """Contours first, the pictures after them."""
-        with files.slide.open() as image:
-            small = None
-            if files.contours is None or not self._current(files.contours, files.slide):
-                tissue, seen = segment(image, self.settings)
-                small = seen.image
-                about = {
-                    "key": self._key(files.slide),
-                    **_resolution(image),
-                    "tissue_um2": round(tissue.area * image.mpp**2, 1),
-                    "settings": asdict(self.settings),
-                    "unread": float(seen.unread.mean()),  # part of the slide
-                }
-                files.contours = write_contours(files.job.geojson(files.slide.name), tissue, about)
-            _draw(files, _picture(image, small), image.dimensions)
+        image, small = files.image, None
+        if files.contours is None or not self._current(files.contours, files.slide):
+            tissue, view = segment(image, self.settings)
+            small = view.image
+            about = {
+                "key": self._key(files.slide),
+                **_resolution(image),
+                "tissue_um2": round(tissue.area * image.mpp**2, 1),
+                "settings": asdict(self.settings),
+                "unread": float(view.unread.mean()),  # part of the slide
+            }
+            files.contours = write_contours(files.job.geojson(files.slide.name), tissue, about)
+        _draw(files, small)
 
     def about(self, files: SlideFiles) -> Mapping[str, Any]:
         """Resolution and area of the tissue."""
@@ -94,9 +94,7 @@ class PatchStep:
     def __post_init__(self) -> None:
         check_choice("edge", self.edge, EDGES)
         if self.overlap >= self.size:
-            raise InputError(
-                f"`overlap={self.overlap}` is not smaller than `patch_size={self.size}`; the grid would not move."
-            )
+            raise InputError(f"overlap: found {self.overlap}, expected less than `patch_size={self.size}`")
 
     @property
     def folder(self) -> str:
@@ -115,19 +113,19 @@ class PatchStep:
         """Write TRIDENT's file; a slide without tissue gets one with no rows."""
         slide, contours = files.slide, files.contours
         if contours is None:
-            raise InputError(f"{slide.name}: there are no contours of its tissue; run the step tissue first.")
-        with slide.open() as image:
-            spec = patch_spec(image, self.size, self.mpp, self.overlap)
-            laid = lay(image, spec, contours.tissue, self.min_tissue, self.edge)
-            about = {
-                "key": self._key(slide, contours),
-                "tissue": contours.digest,
-                "min_tissue": self.min_tissue,
-                **self.edges(laid, image.mpp),
-                **_resolution(image),
-            }
-            about.pop("mpp")  # the slide's; stored as level0_mpp, unrounded
-            value = Coords(slide.name, laid.coords, spec, image.mpp, image.dimensions, about)
+            raise InputError(f"{slide.name}: there are no contours of its tissue; run the step tissue first")
+        image = files.image
+        spec = patch_spec(image, self.size, self.mpp, self.overlap)
+        laid = lay(image, spec, contours.tissue, self.min_tissue, self.edge)
+        about = {
+            "key": self._key(slide, contours),
+            "tissue": contours.digest,
+            "min_tissue": self.min_tissue,
+            **self.edges(laid, image.mpp),
+            **_resolution(image),
+        }
+        about.pop("mpp")  # the slide's; stored as level0_mpp, unrounded
+        value = Coords(slide.name, laid.coords, spec, image.mpp, image.dimensions, about)
         write_coords(files.job.coords(slide.name, self.folder), value, f"{self.folder}/patches")
         files.forget_coords(self.folder)
 
@@ -179,32 +177,27 @@ def left_over(about: Mapping[str, Any]) -> str:
         return ""
     right, bottom = about["edge_um"]
     what = "`edge=pad` gives them patches" if about["edge"] == EDGES[0] else "too little for `min_tissue=`"
-    return (
-        f"{about['edge_lost']:.1%} of the tissue lies in strips at the right ({right:.0f} um) and bottom ({bottom:.0f} um) edge "
-        f"that no patch covers ({what})"
-    )
+    strips = f"strips at the right ({right:.0f} um) and bottom ({bottom:.0f} um) edge"
+    return f"{about['edge_lost']:.1%} of the tissue lies in {strips} that no patch covers ({what})"
 
 
 def _resolution(image: Slide) -> dict[str, Any]:
     return {"mpp": image.mpp, "mpp_source": image.resolution.source, "note": image.resolution.note}
 
 
-def _picture(image: Slide, small: np.ndarray | None) -> np.ndarray:
-    """Thumbnail; made from the image of the segmentation where that is large enough, so that the slide is read once."""
-    if small is None or max(small.shape[:2]) < THUMBNAIL:
-        return image.thumbnail(THUMBNAIL)
-    scale = THUMBNAIL / max(small.shape[:2])
-    size = (max(1, round(small.shape[1] * scale)), max(1, round(small.shape[0] * scale)))
-    return np.asarray(Image.fromarray(small).resize(size, Image.Resampling.BOX))
-
-
-def _draw(files: SlideFiles, picture: np.ndarray, size: tuple[int, int]) -> None:
-    job, slide, contours = files.job, files.slide.name, files.contours
+def _draw(files: SlideFiles, small: np.ndarray | None) -> None:
+    """Thumbnail and overlay, from the image of the segmentation where that is large enough: the slide is read once."""
+    job, slide, contours, size = files.job, files.slide.name, files.contours, files.image.dimensions
     assert contours is not None
-    scale = picture.shape[1] / size[0], picture.shape[0] / size[1]
+    if small is None or max(small.shape[:2]) < THUMBNAIL:
+        picture = files.image.thumbnail(THUMBNAIL)
+    else:
+        scale = THUMBNAIL / max(small.shape[:2])
+        shape = (max(1, round(small.shape[1] * scale)), max(1, round(small.shape[0] * scale)))
+        picture = np.asarray(Image.fromarray(small).resize(shape, Image.Resampling.BOX))
     text = PngImagePlugin.PngInfo()
     text.add_text("contours", contours.digest)
-    drawn = draw_contours(picture, contours.tissue, scale)
+    drawn = draw_contours(picture, contours.tissue, (picture.shape[1] / size[0], picture.shape[0] / size[1]))
     for path, pixels, info in ((job.thumbnail(slide), picture, None), (job.overlay(slide), drawn, text)):
         with atomic_write(path) as temporary:
             # level 1: noise compresses badly however long one tries
@@ -223,5 +216,61 @@ def _drawn(files: SlideFiles) -> str | None:
 
 
 def _bytes(slide: SlideRef) -> int:
-    """Size of the slide's files: a slide that was replaced is most often of another size. Hashing gigabytes would take longer than the work."""
+    """Size of the slide's files, by which one that was replaced is known: hashing gigabytes would take longer than the work."""
     return sum(path.stat().st_size for path in slide.files if path.exists())
+
+
+@dataclass(frozen=True)
+class SlidePlan:
+    """Estimate for one slide."""
+
+    mpp: float
+    patches: int
+    tissue_seconds: float
+    decode_seconds: float  # for all its patches, one process
+    note: str = ""  # as the job would note it
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Finds tissue and patches as the job would, in memory, and measures the time of a few patches."""
+
+    job: Job
+    tissue: TissueStep
+    patches: PatchStep
+
+    def __call__(self, slide: SlideRef) -> SlidePlan:
+        """Plan of one slide."""
+        with slide.open() as image:
+            spec = patch_spec(image, self.patches.size, self.patches.mpp, self.patches.overlap)
+            start = time.perf_counter()
+            known, unread = SlideFiles(slide, self.job).contours, 0.0
+            if known and known.edited:
+                tissue = known.tissue
+            else:
+                tissue, view = segment(image, self.tissue.settings)
+                unread = float(view.unread.mean())
+            laid = lay(image, spec, tissue, self.patches.min_tissue, self.patches.edge)
+            tissue_seconds, coords = time.perf_counter() - start, laid.coords
+            reader, start = PatchReader(image, spec), time.perf_counter()
+            sample = coords[len(coords) // 2 :][:SAMPLE]  # neighbours, as the job reads them: they share tiles
+            for x, y in sample:
+                with suppress(InputError):  # a damaged tile: the job reads another level, or leaves the patch out
+                    reader.read(int(x), int(y))
+            seconds = (time.perf_counter() - start) / max(len(sample), 1) * len(coords)
+            edges = left_over(self.patches.edges(laid, image.mpp))
+            note = joined(image.resolution.note, not_decoded(unread), edges, no_patch(coords))
+            return SlidePlan(image.mpp, len(coords), tissue_seconds, seconds, note)
+
+
+def totals(plans: Iterable[SlidePlan], workers: int, dims: Iterable[int] = (1024, 1280)) -> dict[str, float]:
+    """Sums over the slides: patches, seconds, bytes of float16 features of these widths (two usual ones)."""
+    plans = list(plans)
+    patches = sum(plan.patches for plan in plans)
+    return {
+        "slides": len(plans),
+        "patches": patches,
+        "tissue_seconds": sum(plan.tissue_seconds for plan in plans) / workers,
+        "decode_seconds": sum(plan.decode_seconds for plan in plans) / workers,
+        **{f"feature_bytes_{dim}": patches * (2 * dim + 16) for dim in dims},  # 16: the coordinates
+    }

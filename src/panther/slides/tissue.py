@@ -4,18 +4,82 @@ The default looks for *colour*: stained tissue absorbs one colour more than anot
 dust and shadows absorb all alike. Otsu's threshold on that, kept within limits, survives slides that are all tissue or all glass.
 """
 
-from collections.abc import Callable
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from numbers import Real
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import ndimage
 
+from panther.errors import InputError
 from panther.registry import Nothing, Registry
-from panther.slides.artefacts import black, pen_marks
-from panther.slides.morphology import closed, drop_small, fill_small_holes, opened
-from panther.slides.overview import Overview, overview
 from panther.slides.polygons import Polygon, Tissue, trace
-from panther.slides.slide import Slide
-from panther.slides.tissue_settings import TissueSettings
+from panther.slides.slide import Overview, Slide, overview
+
+BLACK = 70  # of 255; the darkest stained nuclei at a few um/px are brighter in at least one colour
+CORE = 24.0  # um; paler ink counts within this distance of strong ink
+# hue from, hue to (degrees), saturation of strong ink, of its rim. Haematoxylin lies at 240-290, eosin at 310-350, DAB at 15-40.
+INKS = (
+    (65.0, 175.0, 0.20, 0.08),  # green
+    (175.0, 238.0, 0.42, 0.15),  # turquoise, blue
+    (352.0, 10.0, 0.78, 0.45),  # red; blood is less saturated
+)
+
+
+@dataclass(frozen=True)
+class TissueSettings:
+    """How tissue is found; lengths in micrometres, areas in square micrometres."""
+
+    method: str = "colour"
+    mpp: float = 8.0  # resolution of the segmentation, 1 to 64 um/px
+    smooth: float = 4.0  # standard deviation of the blur that removes noise of the camera and of JPEG
+    lowest: float = 0.04  # limits of Otsu's threshold, in optical density (chroma), 0 to 2
+    highest: float = 0.10
+    close: float = 24.0  # gaps up to twice this are bridged
+    open: float = 6.0  # threads thinner than twice this are dropped
+    min_area: float = 10_000.0  # smaller regions are dropped
+    max_hole: float = 10_000.0  # smaller holes are filled: lumina, fat cells (about 8,000)
+    min_artefact: float = 500_000.0  # black regions from this size on are ink or border, smaller ones pigment
+    pen: bool = True  # look for ink; turn it off for green or blue stains
+
+    LIMITS: ClassVar = {"mpp": (1.0, 64.0), "lowest": (0.0, 2.0), "highest": (0.0, 2.0)}  # of others: 0, infinity
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if name in ("method", "pen"):
+                expected = {"method": str, "pen": bool}[name]
+                if not isinstance(value, expected):
+                    raise InputError(
+                        f"{name}: found {value!r}, expected {'a name' if expected is str else 'true or false'}"
+                    )
+                continue
+            low, high = self.LIMITS.get(name, (0.0, math.inf))
+            is_number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+            if not is_number or not low <= value <= high:
+                raise InputError(f"{name}: found {value!r}, expected a number from {low:g} to {high:g}")
+            object.__setattr__(self, name, float(value))  # 5000 and 5000.0 are one setting, whose hash must be one
+        if self.lowest > self.highest:
+            raise InputError(f"lowest: found {self.lowest:g}, expected at most highest={self.highest:g}")
+
+    @classmethod
+    def of(cls, method: str, values: Mapping[str, Any]) -> "TissueSettings":
+        """Settings by name, as a user writes them; an unknown name is refused with the names that are known."""
+        known = {field.name: field.default for field in fields(cls) if field.name != "method"}
+        if unknown := [name for name in values if name not in known]:
+            names = ", ".join(f"{key}={json.dumps(default)}" for key, default in known.items())
+            raise InputError(f"there is no tissue setting {unknown[0]!r}, expected one of {names}")
+        return cls(method, **values)
+
+    @property
+    def words(self) -> str:
+        """The method and what differs from the defaults, for people."""
+        usual = asdict(TissueSettings(self.method))
+        changed = {name: value for name, value in asdict(self).items() if value != usual[name]}
+        return " ".join([self.method, *(f"{k}={str(v).lower().removesuffix('.0')}" for k, v in changed.items())])
+
 
 Segmenter = Callable[[np.ndarray, float, TissueSettings], np.ndarray]  # rgb (h, w, 3), um per pixel -> mask (h, w)
 segmenters: Registry[Segmenter, Nothing] = Registry("tissue segmenter", Nothing)
@@ -28,12 +92,11 @@ def find_tissue(slide: Slide, settings: TissueSettings | None = None) -> Tissue:
 
 def segment(slide: Slide, settings: TissueSettings) -> tuple[Tissue, Overview]:
     """Tissue and the small picture that it was found on; what the file could not give is no tissue."""
-    seen = overview(slide, max(1.0, settings.mpp / slide.mpp))
-    height, width = seen.unread.shape
+    small = overview(slide, max(1.0, settings.mpp / slide.mpp))
+    height, width = small.unread.shape
     scale = slide.dimensions[0] / width, slide.dimensions[1] / height
-    mask = segmenters[settings.method](seen.image, slide.mpp * scale[0], settings) & ~seen.unread
-    regions = (Polygon(*_scaled(polygon, scale)) for polygon in trace(mask))
-    return Tissue(tuple(regions)), seen
+    mask = segmenters[settings.method](small.image, slide.mpp * scale[0], settings) & ~small.unread
+    return Tissue(tuple(scaled(polygon, scale) for polygon in trace(mask))), small
 
 
 @segmenters.register("colour")
@@ -94,7 +157,113 @@ def tidy(mask: np.ndarray, mpp: float, settings: TissueSettings) -> np.ndarray:
     return opened(mask, settings.open / mpp)
 
 
-def _scaled(polygon: Polygon, scale: tuple[float, float]) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-    """Rings in whole level-0 pixels."""
+def scaled(polygon: Polygon, scale: tuple[float, float]) -> Polygon:
+    """Polygon in whole level-0 pixels."""
     outer, *holes = (np.rint(ring * scale).astype(np.int64) for ring in polygon.rings)
-    return outer, tuple(holes)
+    return Polygon(outer, tuple(holes))
+
+
+def black(image: np.ndarray, mpp: float, min_area: float) -> np.ndarray:
+    """Black regions (h, w) that touch the border of the image or are as large as a pen's stroke.
+
+    Smaller ones amid tissue are pigment (carbon in lungs, melanin) and stay.
+    """
+    dark = image.max(-1) < BLACK
+    labels, count = ndimage.label(dark)
+    if count == 0:
+        return dark
+    out = np.bincount(labels.ravel()) >= min_area / mpp**2
+    for edge in (labels[0], labels[-1], labels[:, 0], labels[:, -1]):
+        out[edge] = True
+    out[0] = False
+    # the rim of a border is a mixture of black and white: grey, and coloured where JPEG has smeared it
+    return within(out[labels], 3 * 4.0 / mpp)
+
+
+def pen_marks(image: np.ndarray, mpp: float) -> np.ndarray:
+    """Ink of green, blue, turquoise or red pens (h, w): hues that stains do not have, saturated as no stain is.
+
+    Found where it is strong, then followed into its paler rim.
+    """
+    strong = np.zeros(image.shape[:2], bool)
+    pale = np.zeros(image.shape[:2], bool)
+    for top in range(0, len(image), 512):  # in bands: hues of a whole slide would take a gigabyte
+        band = slice(top, top + 512)
+        hue, saturation, value = _hsv(image[band])
+        for low, high, core, rim in INKS:
+            inside = (hue >= low) & (hue <= high) if low < high else (hue >= low) | (hue <= high)
+            strong[band] |= inside & (saturation > core) & (value > 40)
+            pale[band] |= inside & (saturation > rim)
+    strong = ndimage.binary_opening(strong, iterations=1)  # single pixels are noise
+    if not strong.any():
+        return strong
+    return within((pale & within(strong, CORE / mpp)) | strong, 2 * 4.0 / mpp)
+
+
+def _hsv(image: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Hue in degrees, saturation 0 to 1, value 0 to 255, each (h, w)."""
+    r, g, b = (image[..., k].astype(np.float32) for k in range(3))
+    value = np.maximum(np.maximum(r, g), b)
+    spread = value - np.minimum(np.minimum(r, g), b)
+    safe = np.maximum(spread, 1e-6)
+    hue = np.where(value == r, (g - b) / safe, np.where(value == g, 2 + (b - r) / safe, 4 + (r - g) / safe))
+    return (60 * hue) % 360, spread / np.maximum(value, 1), value
+
+
+def within(mask: np.ndarray, radius: float) -> np.ndarray:
+    """Pixels whose centre lies within ``radius`` of one of the mask's (dilation with a disc).
+
+    A disc is a stack of rows: each row's width is one running maximum, and the rows are shifted and joined. For the small radii
+    here that is several times faster than distances.
+    """
+    if radius < 1 or not mask.any():
+        return mask.copy()
+    out = np.zeros_like(mask)
+    bits = mask.view(np.uint8)
+    reach = int(radius)
+    widths = [int(np.sqrt(radius * radius - dy * dy)) for dy in range(reach + 1)]
+    for width in sorted(set(widths)):
+        row = ndimage.maximum_filter1d(bits, 2 * width + 1, axis=1, mode="constant").view(bool) if width else mask
+        for dy in (dy for dy, other in enumerate(widths) if other == width and dy < len(mask)):
+            out[dy:] |= row[: len(mask) - dy]
+            out[: len(mask) - dy] |= row[dy:]
+    return out
+
+
+def closed(mask: np.ndarray, radius: float) -> np.ndarray:
+    """Closing with a disc; what touches the border goes on beyond it."""
+    margin = 2 * int(radius) + 2
+    wide = np.pad(mask, margin, mode="edge")
+    grown = within(wide, radius)
+    return ~within(~grown, radius)[margin:-margin, margin:-margin]
+
+
+def opened(mask: np.ndarray, radius: float) -> np.ndarray:
+    """Opening with a disc; tissue goes on beyond the border, so the border erodes nothing."""
+    margin = int(radius) + 1
+    wide = np.pad(mask, margin, mode="edge")
+    kept = ~within(~wide, radius)
+    return (within(kept, radius) & wide)[margin:-margin, margin:-margin]
+
+
+def drop_small(mask: np.ndarray, pixels: float) -> np.ndarray:
+    """Mask without regions of fewer pixels."""
+    labels, count = ndimage.label(mask)
+    if count == 0:
+        return mask
+    sizes = np.bincount(labels.ravel())
+    keep = sizes >= pixels
+    keep[0] = False
+    return keep[labels]
+
+
+def fill_small_holes(mask: np.ndarray, pixels: float) -> np.ndarray:
+    """Mask with holes of fewer pixels filled; what touches the border is no hole."""
+    labels, count = ndimage.label(~mask, np.ones((3, 3), int))
+    if count == 0:
+        return mask
+    sizes = np.bincount(labels.ravel())
+    fill = sizes < pixels
+    fill[np.unique(np.concatenate([labels[0], labels[-1], labels[:, 0], labels[:, -1]]))] = False
+    fill[0] = True  # the mask itself
+    return fill[labels]

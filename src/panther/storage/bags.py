@@ -1,10 +1,13 @@
-"""Folders of bags: which files are the slides of a cohort, and which of them belong to one patient."""
+"""Folders of bags: which files are the slides of a cohort, which of them belong to one patient, and the hashes of their features."""
 
+import json
 import logging
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from os.path import realpath  # Path.resolve() raises for a link onto itself
 from pathlib import Path
 from typing import Any
@@ -12,12 +15,15 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from panther.errors import InputError, NotABagError
+from panther.engine import HERE, Work, stream
+from panther.errors import InputError, NotABagError, not_finite
 from panther.patches import encoder_words, in_common, same_encoder
 from panther.rows import as_matrix
+from panther.statistics import first_bad_row
 from panther.storage.isolated import call_isolated
 from panther.storage.names import as_text, composed, not_text
 from panther.storage.readers import BAG_SUFFIXES, open_bag
+from panther.store import HashedRows, atomic_write, stamp_of
 from panther.types import Bag, Concatenated, Openable, check_resolution
 
 logger = logging.getLogger(__name__)
@@ -49,7 +55,7 @@ class BagRef:
     def open(self) -> Bag:
         """Bag of the slide or patient; several slides are one bag."""
         try:
-            bags = [open_bag(file, **asdict(self.reading)) for file in self.files]
+            bags = list(map(partial(open_bag, **asdict(self.reading)), self.files))
         except NotABagError as error:
             if self.meant:
                 raise InputError(str(error)) from error
@@ -92,16 +98,17 @@ def as_bags(features: BagsLike, reading: Reading = AS_WRITTEN) -> Listing:
         return replace(features, refs=tuple(_read_as(ref, reading) for ref in features.refs))
     one_bag = isinstance(features, (Bag, BagRef, np.ndarray, Tensor)) or hasattr(features, "select_dtypes")  # pandas
     if one_bag or not isinstance(features, Iterable):
+        kind = type(features).__name__
         raise InputError(
-            f"Features are a {type(features).__name__}; expected a folder, a file, or a list of bags, arrays or paths: [features]."
+            f"features: found {kind}, expected a folder, a file, or a list of bags, arrays or paths: [features]"
         )
     listings = [_listed(one, name, index, reading) for index, (name, one) in enumerate(_named(features))]
     if not listings:
-        raise InputError("The list of features is empty; give at least one bag, array or path.")
+        raise InputError("the list of features is empty, expected at least one bag, array or path")
     refs = tuple(ref for listing in listings for ref in listing.refs)
     twice = [name for name, count in Counter(ref.sample for ref in refs).items() if count > 1]
     if twice:
-        raise InputError(f"Two bags have the name {twice[0]!r}; names of slides must be unique.")
+        raise InputError(f"Two bags have the name {twice[0]!r}, expected unique names of slides")
     problems = {name: problem for listing in listings for name, problem in listing.problems.items()}
     return Listing(refs, problems, sum(listing.ignored for listing in listings))
 
@@ -112,7 +119,7 @@ def is_series(features: object) -> bool:
 
 
 def _named(features: Any) -> Iterator[tuple[str | None, BagLike]]:
-    """Name of each where the user gives one; the row numbers of a Series of paths are none, files name themselves."""
+    """Bags with their names; None where there is none, as for paths in a Series with numbered rows."""
     if isinstance(features, Mapping):
         yield from features.items()
     elif is_series(features):
@@ -132,8 +139,10 @@ def _listed(one: BagLike, name: str | None, index: int, reading: Reading) -> Lis
             return listing
         return replace(listing, refs=(join(composed(str(name)), listing.refs),))
     ref = one if isinstance(one, Openable) else as_bag(one, str(index if name is None else name))
-    known = composed(ref.sample if name is None else str(name))
-    return Listing((_read_as(ref if ref.sample == known else _renamed(ref, known), reading),), {})
+    sample = composed(ref.sample if name is None else str(name))
+    if ref.sample != sample:
+        ref = replace(ref, sample=sample) if isinstance(ref, BagRef) else replace(ref.open(), slide_id=sample)
+    return Listing((_read_as(ref, reading),), {})
 
 
 def as_bag(bag: BagLike, name: str = "0") -> Bag:
@@ -143,10 +152,6 @@ def as_bag(bag: BagLike, name: str = "0") -> Bag:
     if isinstance(bag, (str, Path)):
         return open_bag(bag)
     return Bag(name, as_matrix(f"Bag {name}", bag))
-
-
-def _renamed(ref: Openable, name: str) -> Openable:
-    return replace(ref, sample=name) if isinstance(ref, BagRef) else replace(ref.open(), slide_id=name)
 
 
 def _read_as(ref: Openable, reading: Reading) -> Openable:
@@ -185,13 +190,11 @@ class SlidesRef:
 
 def join(sample: str, refs: Iterable[Openable]) -> Openable:
     """The slides of a patient as one bag, opened when it is needed where all of them are files."""
-    refs = list(refs)
-    files = [ref for ref in refs if isinstance(ref, BagRef)]
-    if len(files) < len(refs) and all(ref.files for ref in refs):
-        return SlidesRef(sample, tuple(refs))
-    if len(files) < len(refs):
-        return concatenate(sample, [ref.open() for ref in refs])
-    return BagRef(sample, tuple(file for ref in files for file in ref.files), files[0].reading, meant=True)
+    slides = SlidesRef(sample, tuple(refs))
+    files = [ref for ref in slides.refs if isinstance(ref, BagRef)]
+    if len(files) == len(slides.refs):
+        return BagRef(sample, slides.files, files[0].reading, meant=True)
+    return slides if all(ref.files for ref in slides.refs) else slides.open()
 
 
 def list_bags(path: Path | str, leave_out: Path | None = None, reading: Reading = AS_WRITTEN) -> Listing:
@@ -238,11 +241,11 @@ def list_bags(path: Path | str, leave_out: Path | None = None, reading: Reading 
         else:
             ignored += 1
     if not by_slide:
-        if problems:
-            raise InputError(next(iter(problems.values())))
-        raise InputError(
-            f"{path}: no feature files found ({ignored} other files); expected one of {', '.join(BAG_SUFFIXES)} for each slide."
+        reason = next(
+            iter(problems.values()),
+            f"no feature files found ({ignored} other files), expected {', '.join(BAG_SUFFIXES)}",
         )
+        raise InputError(reason if problems else f"{path}: {reason}")
     refs = []
     for slide, files in sorted(by_slide.items()):
         try:
@@ -251,7 +254,7 @@ def list_bags(path: Path | str, leave_out: Path | None = None, reading: Reading 
         except InputError as error:
             problems[slide] = str(error)
     if ignored:
-        logger.info("%s: %d files without a feature file's ending were passed over.", path, ignored)
+        logger.info("%s: %d files without a feature file's ending were passed over", path, ignored)
     if not refs:
         raise InputError(f"{path}: no slide can be used. {next(iter(problems.values()))}")
     return Listing(tuple(refs), problems, ignored)
@@ -276,23 +279,13 @@ def concatenate(sample: str, bags: Iterable[Bag]) -> Bag:
     first = bags[0]
     for bag in bags[1:]:
         if bag.dim != first.dim or not same_encoder(bag.encoder, first.encoder):
-            raise InputError(
-                f"{sample}: {first.source} has {first.dim} features of {encoder_words(first.encoder)} but {bag.source} has {bag.dim} "
-                f"of {encoder_words(bag.encoder)}; the slides of a patient must share one encoder."
-            )
+            both = [f"{b.source} has {b.dim} features of {encoder_words(b.encoder)}" for b in (first, bag)]
+            raise InputError(f"{sample}: {' but '.join(both)}; the slides of a patient must share one encoder")
         check_resolution(bag, first.spec, f"{first.source}, a slide of the same sample, has")
     encoder = next((bag.encoder for bag in bags if bag.encoder), None)
     rows, spec = Concatenated(tuple(bag.features for bag in bags)), in_common([bag.spec for bag in bags])
-    return Bag(
-        sample,
-        rows,
-        None,
-        spec,
-        encoder,
-        first.format,
-        allow_mixed_resolution=first.allow_mixed_resolution,
-        slides=tuple(bags),
-    )
+    mixed = first.allow_mixed_resolution
+    return Bag(sample, rows, None, spec, encoder, first.format, allow_mixed_resolution=mixed, slides=tuple(bags))
 
 
 def files_below(
@@ -302,21 +295,21 @@ def files_below(
 
     A folder that cannot be listed is refused, or passed over with ``skip_locked``, or with ``locked``, to which it is added.
     """
-    passed_over = None if locked is None else lambda error: locked.append(Path(error.filename))
+
+    def on_error(error: OSError) -> None:
+        if locked is not None:
+            locked.append(Path(error.filename))
+        elif not skip_locked:
+            raise InputError(f"{error.filename}: cannot be listed ({error.strerror})") from error
+
     other = None if leave_out is None or realpath(leave_out) == realpath(folder) else realpath(leave_out)
-    found = []
-    for place, folders, files in os.walk(
-        folder, onerror=passed_over if skip_locked or locked is not None else _cannot_be_listed
-    ):
+    paths = []
+    for place, folders, files in os.walk(folder, onerror=on_error):
         here = Path(place)
         folders[:] = [f for f in folders if not f.startswith(".") and (other is None or realpath(here / f) != other)]
         linked = [f for f in folders if (here / f).is_symlink() and Path(f).suffix.lower() in BAG_SUFFIXES]
-        found += [here / f for f in (*files, *linked) if not f.startswith(".")]
-    return sorted(found)
-
-
-def _cannot_be_listed(error: OSError) -> None:
-    raise InputError(f"{error.filename}: cannot be listed ({error.strerror}); check its permissions.") from error
+        paths += [here / f for f in (*files, *linked) if not f.startswith(".")]
+    return sorted(paths)
 
 
 def one_of(folder: Path, slide: str, files: list[Path]) -> Path:
@@ -338,8 +331,65 @@ def _one_of(slide: str, folder: Path, files: list[Path]) -> Path:
         return files[0]  # coordinates only: passed over where they are opened
     if len({bag.fingerprint() for bag in bags.values()}) != 1:
         places = " and ".join(str(file.relative_to(folder)) for file in files)
-        alike = ", names that differ only in how their letters are composed" * (len({file.stem for file in files}) > 1)
-        raise InputError(
-            f"{slide}: the slide is there more than once ({places}{alike}); give the folder you mean, or remove one."
-        )
+        if len({file.stem for file in files}) > 1:
+            places += ", names that differ only in how their letters are composed"
+        raise InputError(f"{slide}: the slide is there more than once ({places}), expected one file, or one folder")
     return max(bags, key=lambda file: bags[file].places is not None)
+
+
+# stamp of the files, empty where they cannot be recognised later, and hash of the features
+Fingerprint = tuple[str, str]
+
+
+def fingerprint(sample: Openable, known: Fingerprint | None = None) -> Fingerprint:
+    """Stamp and hash of a sample; its features are read where its stamp is not the ``known`` one."""
+    stamp = stamp_of(sample.files)
+    if known is not None and stamp and stamp == known[0]:
+        return known
+    content = finite_content(sample)
+    return (stamp if stamp == stamp_of(sample.files) else "", content)
+
+
+def finite_content(sample: Openable) -> str:
+    """Hash of a sample's features, read once; NaN and infinite numbers are refused."""
+    bag = sample.open()
+    rows = HashedRows(bag.features)
+    bad = first_bad_row(rows)  # which reads them in order
+    if bad is None:
+        return rows.digest()
+    for part in bag.slides or (bag,):  # of a patient: the slide with that row
+        if bad < len(part):
+            raise not_finite(part.source, bad)
+        bad -= len(part)
+    raise not_finite(bag.source, bad)
+
+
+def fingerprint_all(
+    samples: Mapping[str, Openable], file: Path, work: Work = HERE
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Hash of the features behind every name, and the reason of each that cannot be read or holds NaN.
+
+    Hashes are kept in ``file``. Losing it costs reading, never truth.
+    """
+    kept: dict[str, Fingerprint] = {}
+    with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):  # missing, or damaged
+        kept = {name: (str(stamp), str(content)) for name, (stamp, content) in json.loads(file.read_bytes()).items()}
+    before = dict(kept)
+    contents: dict[str, str] = {}
+    failures: dict[str, str] = {}
+    names = list(samples)[::-1]  # the next reader begins with the first, which are in the page cache then
+    jobs = [(samples[name], kept.get(name)) for name in names]
+    try:
+        for index, (stamp, content) in stream(_fingerprint, jobs, "looking for changed features", work, failures):
+            contents[names[index]] = content
+            if stamp:
+                kept[names[index]] = stamp, content
+    finally:
+        if kept != before:
+            with atomic_write(file) as temporary:
+                temporary.write_text(json.dumps(kept), encoding="ascii")
+    return dict(reversed(contents.items())), dict(reversed(failures.items()))
+
+
+def _fingerprint(job: tuple[Openable, Fingerprint | None]) -> Fingerprint:
+    return fingerprint(*job)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from panther.errors import InputError, check_choice, listed, suggestion
 from panther.storage.bags import AS_WRITTEN, BagsLike, Reading, as_bags, group_by_patient, meant
 from panther.storage.names import composed, differ_in_case, without_suffix
-from panther.storage.tables import Parts, is_missing, read_parts, refuse_shared_patients, source_of, with_types
+from panther.storage.tables import is_missing, read_parts, refuse_shared_patients, source_of, with_types
 from panther.types import Openable
 
 if TYPE_CHECKING:
@@ -64,12 +64,9 @@ def as_columns(columns: ColumnsLike) -> Columns:
         return columns
     known = [one.name for one in fields(Columns)]
     if not isinstance(columns, Mapping):
-        raise InputError(
-            f'`columns=` is a {type(columns).__name__}; expected are names of columns, e.g. {{"slide": "Filename", "patient": "Subject"}}.'
-        )
-    for key in columns:
-        if key not in known:
-            raise InputError(f"`columns=` has no entry {key!r}; {suggestion(str(key), known)}.")
+        raise InputError(f'columns: found {type(columns).__name__}, expected names, e.g. {{"slide": "Filename"}}')
+    if unknown := [key for key in columns if key not in known]:
+        raise InputError(f"columns: there is no entry {unknown[0]!r}; {suggestion(str(unknown[0]), known)}")
     return Columns(**columns)
 
 
@@ -84,9 +81,9 @@ class Identities:
     notes: list[str]
     stand_in: str = ""  # sentence, where the patient column stands in for that of the slides
 
-    def explained(self, sentence: str) -> str:
+    def with_hint(self, sentence: str) -> str:
         """Sentence about slides that do not match, and why, where the table has no column of them."""
-        return f"{sentence} {self.stand_in}".rstrip()
+        return f"{sentence.rstrip('.')}. {self.stand_in}" if self.stand_in else sentence
 
 
 @dataclass(frozen=True)
@@ -133,40 +130,36 @@ def read_clinical(
     rows = unique.set_axis(who.slide)
     repeated = rows.index[rows.index.duplicated()].unique()
     if len(repeated):
-        said = f"{source}: {len(repeated)} slides have several rows that differ, e.g. {repeated[0]}; keep one row per slide."
-        raise InputError(who.explained(said))
-    return ClinicalTable(source, rows, who, len(written) - len(unique), split, _others(parts, columns, set(who.slide)))
-
-
-def _others(parts: Parts, columns: Columns, chosen: set[str]) -> OtherParts:
-    who = {part: identify(rows, columns.among(rows)) for part, rows in parts.others.items()}
-    slides = {slide for one in who.values() for slide in one.slide}
-    patients = {part: one.patient for part, one in who.items() if part}  # who is in no part is used nowhere
-    return OtherParts(frozenset(slides - chosen), patients, parts.where)
+        example = f"{len(repeated)} slides have several rows that differ, e.g. {repeated[0]}"
+        raise InputError(who.with_hint(f"{source}: {example}; keep one row per slide"))
+    others = {part: identify(rows, columns.among(rows)) for part, rows in parts.others.items()}
+    slides = {slide for one in others.values() for slide in one.slide}
+    patients = {part: one.patient for part, one in others.items() if part}  # "": rows of no part, used nowhere
+    elsewhere = OtherParts(frozenset(slides - set(who.slide)), patients, parts.where)
+    return ClinicalTable(source, rows, who, len(written) - len(unique), split, elsewhere)
 
 
 def find_column(table: "pd.DataFrame", name: str | None, aliases: Sequence[str], what: str) -> str | None:
     """Column by its name, which must exist, or the first of the aliases that does, if need be in upper or lower case, or None."""
     if name is not None and name not in table.columns:
         known = [str(column) for column in table.columns]
-        raise InputError(f"{source_of(table)}: there is no {what} column {name!r}; {suggestion(name, known)}.")
-    exact = name or next((alias for alias in aliases if alias in table.columns), None)
-    return exact or next((found for alias in aliases if (found := _in_another_case(table, alias, what))), None)
+        raise InputError(f"{source_of(table)}: there is no {what} column {name!r}; {suggestion(name, known)}")
+    if exact := name or next((alias for alias in aliases if alias in table.columns), None):
+        return exact
+    for alias in aliases:
+        matches = called(table.columns, [alias])
+        if len(matches) > 1:
+            columns = listed(map(repr, matches))
+            raise InputError(f"{source_of(table)}: {columns} may each be the {what} column; rename all but one")
+        if matches:
+            return matches[0]
+    return None
 
 
 def called(columns: Iterable[object], aliases: Iterable[str]) -> list[str]:
     """Columns that have one of these names, in upper or lower case."""
     plain = {alias.lower() for alias in aliases}
     return [str(column) for column in columns if str(column).lower() in plain]
-
-
-def _in_another_case(table: "pd.DataFrame", alias: str, what: str) -> str | None:
-    found = called(table.columns, [alias])
-    if len(found) > 1:
-        raise InputError(
-            f"{source_of(table)}: {listed(map(repr, found))} may each be the {what} column; rename all but one."
-        )
-    return found[0] if found else None
 
 
 def identify(table: "pd.DataFrame", columns: Columns = USUAL) -> Identities:
@@ -176,25 +169,25 @@ def identify(table: "pd.DataFrame", columns: Columns = USUAL) -> Identities:
     patient = find_column(table, columns.patient, PATIENT_COLUMNS, "patient")
     site = find_column(table, columns.site, SITE_COLUMNS, "site")
     if slide is None and patient is None:
-        raise InputError(
-            f"{source}: neither a slide nor a patient column among {listed(table.columns)}; "
-            "expected e.g. slide_id and case_id, or name the slide column and the patient column."
-        )
+        raise InputError(f"{source}: neither a slide nor a patient column among {listed(table.columns)}")
     stand_in = _stand_in(table, str(patient), site) if slide is None else ""
     notes = [stand_in] if stand_in else []
     slides = [without_suffix(name) for name in _ids(table, slide or str(patient))]
     barcodes = all(re.match(TCGA, name) for name in slides)
     if patient is not None:
         patients = _ids(table, patient)
-        notes += _about_case(source, patients)
+        if pairs := differ_in_case(patients):
+            names = f"{' and '.join(pairs[0])} differ only in upper and lower case"
+            notes.append(
+                f"{source}: {names} and count as two patients ({len(pairs)} such in all); if they are one, splits will leak"
+            )
     elif barcodes:
         patients = [name[:12] for name in slides]
-        notes.append(f"{source} has no patient column: patients are the first 12 characters of the TCGA barcodes.")
+        notes.append(f"{source} has no patient column: patients are the first 12 characters of the TCGA barcodes")
     else:
         patients = slides
         notes.append(
-            f"{source} has no patient column: every slide counts as its own patient; if some share one, name the "
-            "patient column, or splits will leak."
+            f"{source} has no patient column: every slide counts as its own patient; if some share one, splits will leak"
         )
     known = patient is not None or barcodes
     return Identities(slides, patients, _sites(table, site, patients), known, notes, stand_in)
@@ -204,11 +197,8 @@ def _stand_in(table: "pd.DataFrame", patient: str, site: str | None) -> str:
     """Sentence that the patient column stands in for the slides', and which column may have been meant."""
     others = {str(column).lower(): str(column) for column in table.columns if column not in (patient, site)}
     near = [match for alias in SLIDE_COLUMNS for match in get_close_matches(alias.lower(), others, n=1, cutoff=0.75)]
-    meant = f"if {others[near[0]]!r} is meant, name it" if near else "if another column names them, say which"
-    return (
-        f"{source_of(table)} has no slide column: each row is one slide named like its patient ({patient}); "
-        f"{meant} as the slide column."
-    )
+    remedy = f"if {others[near[0]]!r} is meant, name it as the slide column" if near else "else name the slide column"
+    return f"{source_of(table)} has no slide column: each row is one slide named like its patient ({patient}); {remedy}"
 
 
 def _ids(table: "pd.DataFrame", column: str) -> list[str]:
@@ -216,19 +206,8 @@ def _ids(table: "pd.DataFrame", column: str) -> list[str]:
     blank = (names == "").to_numpy()
     if blank.any():
         line = table.index[int(blank.argmax())] + 2  # counting the header, as a spreadsheet does
-        raise InputError(
-            f"{source_of(table)}: {int(blank.sum())} rows have no {column}, the first is line {line}; fill it in."
-        )
+        raise InputError(f"{source_of(table)}: {int(blank.sum())} rows have no {column}, the first is line {line}")
     return list(names)
-
-
-def _about_case(source: str, patients: list[str]) -> list[str]:
-    pairs = differ_in_case(patients)
-    return [
-        f"{source}: {first} and {other} differ only in upper and lower case and count as two patients ({len(pairs)} such in all); "
-        "if they are one, write them alike, or splits will leak."
-        for first, other in pairs[:1]
-    ]
 
 
 def _sites(table: "pd.DataFrame", column: str | None, patients: list[str]) -> list[str | None]:
@@ -262,7 +241,7 @@ class Selection:
 def refuse_whole_split(table: "Path | str | pd.DataFrame", split: str | None) -> None:
     """Refuse a folder of the parts of a split where one of them can be named."""
     if split is None and isinstance(table, (str, Path)) and Path(table).is_dir():
-        raise InputError(f"{table} is a folder; name one of its tables, or the part with `split=train`.")
+        raise InputError(f"{table} is a folder, expected one of its tables, or a part, `split=train`")
 
 
 def select_slides(
@@ -279,36 +258,39 @@ def select_slides(
     check_choice("level", level, ("slide", "patient"))
     if table is None:
         if split is not None or level == "patient":
-            raise InputError("table: is missing; `split` and `level=patient` require a clinical table.")
+            raise InputError("table: is missing; `split` and `level=patient` require a clinical table")
         return Selection(listing.refs, listing.problems)
     refuse_whole_split(table, split)
     read = read_clinical(table, split, columns)
+    if level == "patient" and not read.who.patients_known:
+        raise InputError(f"{read.source}: no patient column; `level=patient` requires one, e.g. case_id")
     slides = set(read.who.slide)
     place = f" in {features}" if isinstance(features, (str, Path)) else ""
     known = {ref.sample for ref in listing.refs} | set(listing.problems)
     refs = tuple(meant(ref) for ref in listing.refs if ref.sample in slides)
     missing = [slide for slide in read.who.slide if slide not in known]
     if not refs:
-        said = (
-            f"None of the {len(slides)} slides of {read.source} has features{place}: the table says e.g. "
-            f"{read.who.slide[0]!r}, the features {listing.refs[0].sample!r}."
+        names = f"the table has e.g. {read.who.slide[0]!r}, the features {listing.refs[0].sample!r}"
+        raise InputError(
+            read.who.with_hint(f"{read.source}: none of its {len(slides)} slides has features{place}: {names}")
         )
-        raise InputError(read.who.explained(said))
     elsewhere = sum(ref.sample in read.others.slides for ref in listing.refs)
     left_out = {
         f"in {read.others.where}": elsewhere,
         f"not in {read.source}": len(listing.refs) - len(refs) - elsewhere,
     }
-    notes = [f"{n} slides{place} are {where} and were left out." for where, n in left_out.items() if n]
+    notes = [f"{n} slides{place} are {where} and were left out" for where, n in left_out.items() if n]
     problems = {slide: reason for slide, reason in listing.problems.items() if slide in slides}
     named = f"{read.source}, split {split}" if split else read.source
     problems |= {slide: without_features(slide, named) for slide in missing}
-    if level == "patient" and not read.who.patients_known:
-        raise InputError(f"{read.source}: no patient column; `level=patient` requires one, e.g. case_id.")
     # with their types over the whole table: whether a column holds numbers does not depend on which slides have features
     identified = read.with_ids()
-    words = [columns.site] if columns.site else []
-    clinical = with_types(identified, words, _id_columns(identified, columns))
+    # names are never numbers, and never missing: a patient may be called NA
+    ids = {
+        *called(identified.columns, (*SLIDE_COLUMNS, *PATIENT_COLUMNS)),
+        *filter(None, (columns.slide, columns.patient)),
+    }
+    clinical = with_types(identified, [columns.site] if columns.site else [], ids)
     if level == "slide":
         return Selection(refs, problems, notes, read, clinical)
     grouped, _ = group_by_patient(listing, dict(clinical["case_id"]))
@@ -330,12 +312,6 @@ def select_training_slides(
     return chosen
 
 
-def _id_columns(rows: "pd.DataFrame", columns: Columns) -> set[str]:
-    """Columns of names, which are never numbers, and never missing: a patient may be called NA."""
-    named = {columns.slide, columns.patient} - {None}
-    return {*called(rows.columns, (*SLIDE_COLUMNS, *PATIENT_COLUMNS)), *(str(name) for name in named)}
-
-
 def _per_patient(clinical: "pd.DataFrame") -> "pd.DataFrame":
     """One row per patient: the columns on which all slides of every patient agree, and how many slides it has."""
     groups = clinical.groupby("case_id", sort=True)
@@ -348,7 +324,5 @@ def _per_patient(clinical: "pd.DataFrame") -> "pd.DataFrame":
 def without_features(slide: str, table: str) -> str:
     """Sentence for a slide that a table names, but that has no feature file."""
     if slide.startswith("."):
-        return (
-            f"{slide}: {table} names it, but files whose names begin with a dot are hidden and not read; rename both."
-        )
-    return f"{slide}: {table} names it, but there is no feature file of this name; extract its features, or take it out of the table."
+        return f"{slide}: {table} names it, but files whose names begin with a dot are not read; rename both"
+    return f"{slide}: {table} names it, but there is no feature file of this name"

@@ -1,27 +1,35 @@
-"""Slide embeddings on disk: AnnData (.h5ad, opens in scanpy) or a plain .npz."""
+"""Slide embeddings in memory and on disk, written and read back: AnnData (.h5ad, opens in scanpy) or a plain .npz."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 
-from panther.errors import InputError
+from panther.errors import InputError, suggestion
+from panther.machine import reading
+from panther.rows import as_tensor
+from panther.storage.files import read_errors
+from panther.storage.isolated import call_isolated
 from panther.storage.names import refuse_collisions
+from panther.storage.readers.base import check_numbers, mapped
+from panther.storage.tensors import load_arrays
 from panther.store import atomic_write, h5_writer, hash_contents
-from panther.types import Basis, Prototypes
+from panther.types import Basis, Prototypes, Rows
 from panther.version import __version__
 
 if TYPE_CHECKING:
     import anndata
     import pandas as pd
 
-
 FORMAT = 1
 MIXTURES = ".mixtures.npz"  # how the name of a file of plain mixtures ends
 STATISTICS = {"weight": "pi", "mean": "mu", "variance": "sigma"}
+AGAIN = "write the file again with `panther embed`"
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,11 +55,13 @@ class EmbeddingTable:
 
     def about(self) -> dict[str, Any]:
         """What made these numbers, for the file."""
-        p = self.prototypes
+        p, basis = self.prototypes, {}
+        if isinstance(p, Prototypes):
+            basis = {"prototypes": p.centroids.numpy(), "prototypes_hash": p.content_hash()}
         return {
             "format": FORMAT,
             "settings": dict(self.settings),
-            **_prototypes(p),
+            **basis,
             "parents": hash_contents(self.contents),
             "encoder": p.encoder,
             "patch_spec": p.spec.known(),
@@ -74,44 +84,36 @@ class EmbeddingTable:
 
     def notes(self) -> list[str]:
         """Samples whose embeddings should be read with care."""
+        total, notes = len(self.samples), []
         effective = self.observations.get("effective_prototypes", [])
         collapsed = [s for s, value in zip(self.samples, effective, strict=False) if value < 1.05]
-        counts = {
-            name: sum(map(bool, self.observations.get(name, []))) for name in ("absent_prototypes", "inferred_step")
-        }
-        notes = []
         if collapsed and self.weights is not None and self.weights.shape[1] > 1:
             notes.append(
                 f"{len(collapsed)} of {len(effective)} samples collapse into one prototype, e.g. {collapsed[0]}: another site or scanner than the "
                 "prototypes'? Try a higher temperature (--set temperature=10) or preset=calibrated"
             )
-        if absent := counts["absent_prototypes"]:
-            notes.append(
-                f"{absent} of {len(self.samples)} samples have less than one patch of some prototype, see absent_prototypes: its mean and variance "
-                "are the prototype's"
-            )
-        if inferred := counts["inferred_step"]:
-            notes.append(
-                f"{inferred} of {len(self.samples)} files lack the distance of patches; the commonest of their coordinates is used"
-            )
-        return notes
+        texts = {
+            "absent_prototypes": "samples have less than one patch of some prototype (absent_prototypes): its mean and variance are used",
+            "inferred_step": "files lack the distance of patches; the commonest of their coordinates is used",
+        }
+        counts = {name: sum(map(bool, self.observations.get(name, []))) for name in texts}
+        return notes + [f"{counts[name]} of {total} {text}" for name, text in texts.items() if counts[name]]
 
     def to_anndata(self) -> "anndata.AnnData":
         """AnnData for scanpy: `X`, `obs` (observations, clinical columns), `var` (prototype, statistic, dimension) and `obsm["pi"]`.
 
         `uns["panther"]` has the settings, and as `failures` who was left out and why: JSON, since not every name may be a key in HDF5.
         """
-        try:
-            import anndata
-        except ImportError as error:
-            raise InputError(
-                "Writing .h5ad needs anndata (pip install anndata); or give an output that ends in .npz."
-            ) from error
+        import anndata
         import pandas as pd
 
         obs = pd.DataFrame(dict(self.observations), index=pd.Index(self.samples, dtype=object))
         if self.clinical is not None:
-            obs = obs.join(_clinical_columns(self.clinical, obs))
+            extra = self.clinical.reindex(obs.index)[[c for c in self.clinical.columns if c not in obs.columns]].copy()
+            for name in extra.columns:  # AnnData stores text and mixed columns as categories
+                if extra[name].dtype.kind not in "fiub":
+                    extra[name] = extra[name].map(str, na_action="ignore").astype("category")
+            obs = obs.join(extra.rename(columns=_column))
         var = pd.DataFrame(
             {
                 "prototype": pd.Categorical([f"C{c}" if c >= 0 else "all" for c, _, _ in self.columns]),
@@ -134,13 +136,6 @@ class EmbeddingTable:
         return pd.DataFrame(np.asarray(self.vectors), index=pd.Index(self.samples, dtype=object), columns=names)
 
 
-def _prototypes(basis: Basis) -> dict[str, Any]:
-    """The prototypes, where there are any."""
-    if not isinstance(basis, Prototypes):
-        return {}
-    return {"prototypes": basis.centroids.numpy(), "prototypes_hash": basis.content_hash()}
-
-
 def write_embeddings(table: EmbeddingTable, path: Path, dtype: str = "float32") -> float:
     """Write embeddings whole or not at all, as the ending of ``path`` says; returns the largest error of ``dtype``.
 
@@ -148,25 +143,16 @@ def write_embeddings(table: EmbeddingTable, path: Path, dtype: str = "float32") 
     """
     check_embedding_path(path)
     stored, error = _narrowed(table.vectors, dtype)
+    write = write_mixtures if path.name.endswith(MIXTURES) else WRITERS[path.suffix]
     with atomic_write(path) as temporary:
-        writer_of(path)(replace(table, vectors=stored), temporary)
+        write(replace(table, vectors=stored), temporary)
     return error
 
 
 def check_embedding_path(path: Path) -> None:
     """Refuse a name that no writer is known for, before the work is done."""
     if path.suffix not in WRITERS:
-        raise InputError(
-            f"{path}: embeddings are written as {' or '.join(WRITERS)}; give the output one of these endings."
-        )
-
-
-def writer_of(path: Path) -> Callable[["EmbeddingTable", Path], None]:
-    """Writer by the name of the file: `x.mixtures.npz` holds mixtures as plain arrays, `x.npz` embeddings."""
-    if not path.name.endswith(MIXTURES):
-        return WRITERS[path.suffix]
-
-    return write_mixtures
+        raise InputError(f"{path}: expected an ending {' or '.join(WRITERS)}")
 
 
 def _narrowed(vectors: np.ndarray, dtype: str) -> tuple[np.ndarray, float]:
@@ -177,7 +163,7 @@ def _narrowed(vectors: np.ndarray, dtype: str) -> tuple[np.ndarray, float]:
     for index, row in enumerate(vectors):
         if np.abs(row).max() > np.finfo(np.float16).max:
             raise InputError(
-                f"An embedding holds numbers up to {np.abs(row).max():.3g}, too large for float16; use `dtype=float32`."
+                f"dtype: numbers up to {np.abs(row).max():.3g} are too large for float16, expected float32"
             )
         stored[index] = row
         error = np.maximum(error, np.abs(row - stored[index].astype(np.float32)))
@@ -195,15 +181,6 @@ def _write_h5ad(table: EmbeddingTable, path: Path) -> None:
         file.pop("raw", None)  # which `write_h5ad` leaves out where there is none
 
 
-def _clinical_columns(clinical: "pd.DataFrame", obs: "pd.DataFrame") -> "pd.DataFrame":
-    """Columns of the clinical table that AnnData can store: text and mixed columns become categories."""
-    extra = clinical.reindex(obs.index)[[c for c in clinical.columns if c not in obs.columns]].copy()
-    for name in extra.columns:
-        if extra[name].dtype.kind not in "fiub":
-            extra[name] = extra[name].map(str, na_action="ignore").astype("category")
-    return extra.rename(columns=_column)
-
-
 def check_columns(clinical: "pd.DataFrame") -> None:
     """Refuse, before the work, columns that would be stored under one name."""
     names = [str(name) for name in clinical.columns]
@@ -217,19 +194,19 @@ def _column(name: Any) -> str:
 
 
 def _write_npz(table: EmbeddingTable, path: Path) -> None:
+    data = table.to_anndata()
     arrays: dict[str, Any] = {
         "X": table.vectors,
         "samples": np.array(table.samples),
-        "columns": np.array([column_name(*column) for column in table.columns]),
-        **{f"obs_{name}": np.array(values) for name, values in table.observations.items()},
-        "panther": np.array(json.dumps(table.about(), default=_listed, sort_keys=True)),
+        "columns": np.array(data.var_names, dtype=str),
+        **{f"obs_{name}": _plain(data.obs[name]) for name in data.obs.columns},
+        "panther": np.array(json.dumps(table.about(), default=_as_list, sort_keys=True)),
+        **data.obsm,
     }
-    if table.weights is not None:
-        arrays["pi"] = table.weights.astype(np.float32)
-    if table.clinical is not None:
-        rows = table.clinical.reindex(table.samples)
-        clinical = {f"obs_{_column(name)}": _plain(rows[name]) for name in rows.columns}
-        arrays = clinical | arrays  # what was measured counts, as in .h5ad
+    _save_npz(path, arrays)
+
+
+def _save_npz(path: Path, arrays: Mapping[str, Any]) -> None:
     with path.open("wb") as handle:  # np.savez would append .npz to the temporary name
         np.savez(handle, **arrays)
 
@@ -238,7 +215,7 @@ def _plain(column: "pd.Series") -> np.ndarray:
     """Numbers stay numbers, anything else becomes text: nothing in the file needs a pickle."""
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "fiub":
         return column.to_numpy()
-    return column.map(str, na_action="ignore").fillna("").to_numpy(dtype=str)
+    return column.astype(object).map(str, na_action="ignore").fillna("").to_numpy(dtype=str)
 
 
 WRITERS = {".h5ad": _write_h5ad, ".npz": _write_npz}
@@ -259,18 +236,16 @@ def _storable(value: Any) -> Any:
     return value
 
 
-def _listed(value: Any) -> Any:
+def _as_list(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else str(value)
 
 
 def count_components(columns: Iterable[tuple[int, str, int]]) -> int:
     """Number of components where columns are those of whole mixtures; anything else is refused."""
-    found = mixture_components([column_name(*column) for column in columns])
-    if not found:
-        raise InputError(
-            "Only whole mixtures are written as {prob, mean, cov}; embed with `method=panther` and all that it reads out (readout all, no blocks)."
-        )
-    return found
+    count = mixture_components([column_name(*column) for column in columns])
+    if not count:
+        raise InputError(f"{MIXTURES} holds whole mixtures, expected `method=panther` with readout all and no blocks")
+    return count
 
 
 def mixture_components(names: Sequence[str]) -> int:
@@ -284,7 +259,7 @@ def mixture_components(names: Sequence[str]) -> int:
     return count if list(names) == wanted else 0
 
 
-def write_mixtures(table: "EmbeddingTable", path: Path) -> None:
+def write_mixtures(table: EmbeddingTable, path: Path) -> None:
     """Write `prob` (n, C), `mean` (n, C, d) and `cov` (n, C, d), the diagonal, of `samples` (n,) as a .npz."""
     tokens = np.asarray(table.vectors).reshape(len(table.samples), count_components(table.columns), -1)
     dim = tokens.shape[-1] // 2
@@ -296,5 +271,239 @@ def write_mixtures(table: "EmbeddingTable", path: Path) -> None:
         "samples": np.array(table.samples),
         "panther": np.array(json.dumps(about, default=str, sort_keys=True)),
     }
-    with path.open("wb") as handle:
-        np.savez(handle, **arrays)
+    _save_npz(path, arrays)
+
+
+@dataclass(frozen=True, eq=False)
+class Embeddings:
+    """Embeddings of a cohort, one row per slide or patient."""
+
+    source: str
+    samples: tuple[str, ...]
+    rows: Rows  # (n, D)
+    weights: np.ndarray | None = None  # (n, C), proportions of the prototypes
+    mixtures: int = 0  # C where rows are [pi, mu, Sigma] of C components, else 0
+    columns: Mapping[str, list[str]] = field(default_factory=dict)  # clinical ones, as text
+    made_with: str | None = None  # hash of the prototypes
+    settings: Mapping[str, Any] = field(default_factory=dict)  # method and its settings
+    problems: tuple[str, ...] = ()  # slides that could not be read, a sentence for each
+
+    def position(self, sample: str) -> int:
+        """Row of a sample."""
+        return self.samples.index(sample)
+
+    def take(self, samples: Sequence[str]) -> "Embeddings":
+        """Rows of these samples, in this order; in memory."""
+        place = {name: row for row, name in enumerate(self.samples)}
+        chosen = [place[name] for name in samples]
+        if chosen == list(range(len(self.samples))):
+            return self
+        return replace(
+            self,
+            samples=tuple(samples),
+            rows=torch.stack([self.rows[row : row + 1][0] for row in chosen]),
+            weights=None if self.weights is None else self.weights[chosen],
+            columns={name: [values[row] for row in chosen] for name, values in self.columns.items()},
+            problems=(),
+        )
+
+
+class Content(NamedTuple):
+    """Content of a file, or of AnnData."""
+
+    samples: list[str]
+    weights: np.ndarray | None  # (n, C)
+    columns: dict[str, list[str]]  # of the observations, as text
+    names: list[str]  # of the variables
+    about: Mapping[str, Any]  # settings, and the hash of the prototypes
+    # (n, D) array or tensor; of an .h5ad in another process, where its bytes lie in the file; None: sparse
+    vectors: Any
+
+
+def open_embeddings(path: Path) -> Embeddings:
+    """Embeddings of a file of `panther embed` (.h5ad, .npz); vectors of an .h5ad are mapped where their bytes lie in the file as they are."""
+    return _checked(path, _read(path))
+
+
+def read_vectors(path: Path) -> tuple[list[str], np.ndarray, str | None]:
+    """Samples, vectors (n, D) and the hash of the prototypes of an embeddings file, None where the file has none."""
+    embeddings = _checked(path, _read(path)._replace(weights=None))
+    return list(embeddings.samples), embeddings.rows[:].numpy(), embeddings.made_with
+
+
+def read_weights(path: Path, needed: str, *wanted: str) -> tuple[list[str], np.ndarray, dict[str, list[str]]]:
+    """Samples, mixture weights (n, C) and columns (as text) of an embeddings file; the ``needed`` column must be there."""
+    content = _read(path)
+    columns = content.columns
+    if content.weights is None:
+        raise InputError(f"{path}: holds no proportions (pi); embed with panther, protocounts or h2t")
+    check_weights(path, content.samples, content.weights, columns)
+    if needed not in columns:
+        raise InputError(
+            f"{path}: no column {needed!r} among {', '.join(sorted(columns))}; `table=` adds clinical ones"
+        )
+    if missing := sum(value in ("", "nan") for value in columns[needed]):
+        raise InputError(f"{path}: {missing} samples have no {needed}")
+    return content.samples, content.weights, {n: columns[n] for n in (needed, *wanted) if n in columns}
+
+
+def _read(path: Path) -> Content:
+    if path.suffix not in READERS:
+        raise InputError(f"{path}: not an embeddings file, expected {' or '.join(READERS)}")
+    if not path.exists():
+        raise InputError(f"{path}: there is no such file; write embeddings with `panther embed`")
+    with read_errors(path, "file of embeddings", AGAIN):
+        return READERS[path.suffix](path)
+
+
+def _checked(source: Path | str, content: Content) -> Embeddings:
+    samples, weights, vectors = content.samples, content.weights, content.vectors
+    if weights is not None:
+        check_weights(source, samples, weights, content.columns)
+    if vectors is None:
+        raise InputError(f"{source}: X is sparse, expected a dense matrix; {AGAIN}")
+    rows = as_tensor(f"{source}: X", vectors)
+    fits = rows.ndim == 2 and rows.is_floating_point() and len(set(samples)) == len(samples) == len(rows)
+    if not fits or 0 in rows.shape:
+        raise InputError(f"{source}: X is {tuple(rows.shape)} of {rows.dtype} for {len(samples)} samples; {AGAIN}")
+    made_with, settings = content.about.get("prototypes_hash"), content.about.get("settings", {})
+    return Embeddings(
+        str(source),
+        tuple(samples),
+        rows,
+        None if weights is None else weights.astype(np.float64),
+        mixture_components(content.names),
+        content.columns,
+        None if made_with is None else str(made_with),
+        {  # lists were written as JSON text, see `_storable`
+            name: json.loads(value) if isinstance(value, str) and value.startswith("[") else value
+            for name, value in (settings.items() if isinstance(settings, Mapping) else ())
+        },
+    )
+
+
+def check_weights(
+    source: Path | str, samples: list[str], weights: np.ndarray, columns: Mapping[str, list[str]]
+) -> None:
+    """Refuse proportions that are none, and tables whose parts are not of one cohort."""
+    if weights.ndim != 2 or weights.dtype.kind not in "fiu" or len(weights) != len(samples) or 0 in weights.shape:
+        raise InputError(f"{source}: pi is {weights.shape} of {weights.dtype} for {len(samples)} samples; {AGAIN}")
+    uneven = [name for name, values in columns.items() if len(values) != len(samples)]
+    if uneven or len(set(samples)) != len(samples):
+        what = f"the column {uneven[0]!r} has another length" if uneven else "a sample is there twice"
+        raise InputError(f"{source}: {what}; {AGAIN}")
+    with np.errstate(invalid="ignore"):
+        bad = np.flatnonzero(~np.isfinite(weights).all(1) | (weights < 0).any(1) | ~(weights.sum(1) > 0))
+    if len(bad):
+        first = samples[bad[0]]
+        raise InputError(f"{source}: proportions of {len(bad)} samples are NaN, negative or all zero, e.g. of {first}")
+
+
+def _read_h5ad(path: Path) -> Content:
+    content: Content = call_isolated(_h5ad, path)
+    if not isinstance(content.vectors, tuple):
+        return content
+    dtype, offset, shape = content.vectors
+    check_numbers("X", dtype)
+    return content._replace(vectors=mapped(path, dtype, offset, shape))
+
+
+def _h5ad(path: Path) -> Content:
+    import h5py
+
+    with opened_anndata(path) as table:
+        weights = np.asarray(table.obsm["pi"]) if "pi" in table.obsm else None
+        samples, names = ([str(name) for name in axis] for axis in (table.obs_names, table.var_names))
+        columns = _as_text(table.obs)
+    with reading(), h5py.File(path, "r") as h5:
+        stored, x = h5.get("uns/panther", {}), h5["X"]
+        about: dict[str, Any] = {name: _plain_scalar(stored[name]) for name in ("prototypes_hash",) if name in stored}
+        about["settings"] = {name: _plain_scalar(value) for name, value in stored.get("settings", {}).items()}
+        if not isinstance(x, h5py.Dataset):
+            return Content(samples, weights, columns, names, about, None)
+        if x.is_virtual or x.external:
+            raise InputError("X lies in other files")
+        offset = x.id.get_offset()  # None where it is in chunks, or was never written
+        in_file = offset is not None and x.dtype.isnative and 0 not in x.shape
+        return Content(samples, weights, columns, names, about, (x.dtype, offset, x.shape) if in_file else x[...])
+
+
+def _as_text(table: Any) -> dict[str, list[str]]:
+    """Columns of a DataFrame."""
+    return {str(name): [str(value) for value in table[name]] for name in table.columns}
+
+
+def _plain_scalar(value: Any) -> Any:
+    """Scalar of HDF5 as Python's own."""
+    scalar = value[()]
+    return scalar.decode() if isinstance(scalar, bytes) else scalar.item() if hasattr(scalar, "item") else scalar
+
+
+@contextmanager
+def opened_anndata(path: Path) -> "Iterator[anndata.AnnData]":
+    """AnnData whose matrix stays in the file; a ValueError where it is none, whatever a damaged one makes anndata raise."""
+    import anndata
+
+    try:
+        with reading():
+            table = anndata.read_h5ad(path, backed="r")
+            try:
+                yield table
+            finally:
+                table.file.close()
+    except (OSError, MemoryError, InputError):
+        raise
+    except Exception as error:
+        raise ValueError(str(error)) from error
+
+
+def matrix_of_h5ad(path: Path, key: str | None) -> tuple[list[str], np.ndarray]:
+    """Names of the observations, and `X` or `obsm/NAME`."""
+    with opened_anndata(path) as table:
+        known = (["X"] if table.shape[1] else []) + [f"obsm/{name}" for name in table.obsm]
+        wanted = f"obsm/{key}" if f"obsm/{key}" in known else key or "X"
+        if wanted not in known:
+            raise InputError(f"{path}: there is no {wanted!r}; {suggestion(wanted, known)}")
+        values = table.X[:] if wanted == "X" else table.obsm[wanted.removeprefix("obsm/")]
+        matrix = np.asarray(values.todense() if hasattr(values, "todense") else values)
+        return [str(name) for name in table.obs_names], matrix
+
+
+def _read_npz(path: Path) -> Content:
+    # opened here, because np.load leaves a file open that turns out to be no archive
+    with path.open("rb") as handle, np.load(handle, allow_pickle=False) as arrays:
+        columns = {n.removeprefix("obs_"): [str(v) for v in arrays[n]] for n in arrays.files if n.startswith("obs_")}
+        about = json.loads(str(arrays["panther"])) if "panther" in arrays.files else {}
+        names = [str(name) for name in arrays["columns"]] if "columns" in arrays.files else []
+        weights = arrays["pi"] if "pi" in arrays.files else None
+        return Content([str(s) for s in arrays["samples"]], weights, columns, names, about, arrays["X"])
+
+
+READERS: dict[str, Callable[[Path], Content]] = {".h5ad": _read_h5ad, ".npz": _read_npz}
+
+
+def is_in_memory(value: object) -> bool:
+    """Whether it is a table of embeddings, or AnnData, which is not imported to find out."""
+    anndata = all(hasattr(value, name) for name in ("obs_names", "var_names", "obsm", "uns"))
+    return anndata or isinstance(value, (EmbeddingTable, Embeddings))
+
+
+def of_memory(value: Any) -> Embeddings:
+    """Embeddings of what :func:`is_in_memory` knows."""
+    if isinstance(value, Embeddings):
+        return value
+    data = value.to_anndata() if isinstance(value, EmbeddingTable) else value
+    samples, names = ([str(name) for name in axis] for axis in (data.obs_names, data.var_names))
+    weights = np.asarray(data.obsm["pi"], np.float64) if "pi" in data.obsm else None
+    matrix = np.asarray(data.X.todense() if hasattr(data.X, "todense") else data.X)
+    content = Content(samples, weights, _as_text(data.obs), names, data.uns.get("panther", {}), matrix)
+    return _checked("The embeddings", content)
+
+
+def load_published_embeddings(path: Path) -> dict[str, np.ndarray]:
+    """Embeddings of the published PANTHER code: a pickle {split: {X, y}}, X = [pi | mu | Sigma]."""
+    content = load_arrays(path)
+    parts = list(content.values()) if isinstance(content, dict) else []
+    if not parts or not all(isinstance(part, dict) and "X" in part for part in parts):
+        raise InputError(f"{path}: expected a pickle of {{split: {{X, y}}}}, as the published code writes")
+    return {str(split): np.asarray(part["X"], np.float32) for split, part in content.items()}

@@ -8,13 +8,15 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
+from panther.errors import InputError, said_of
 from panther.store import atomic_write
 
 if TYPE_CHECKING:
@@ -38,6 +40,30 @@ DAMAGE = (
     zlib.error,
 )
 BLOCK = 8 * 2**20  # bytes that are copied at a time
+
+
+@contextmanager
+def read_errors(path: object, kind: str, remedy: str = "") -> Iterator[None]:
+    """Make one line, which names the file, of what is raised inside; ``kind`` is what the file should be."""
+    try:
+        with said_of(path):
+            yield
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:  # a broken file may raise anything
+        if isinstance(error, FileNotFoundError):
+            raise InputError(f"{path}: there is no such {kind}") from error
+        if isinstance(error, OSError) and error.strerror is not None:
+            raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+        raise InputError(
+            f"{path}: not a readable {kind} ({first_sentence(error)}){remedy and f'; {remedy}'}"
+        ) from error
+
+
+def first_sentence(error: Exception) -> str:
+    """Message of a library, one line, without HDF5's "Unable to synchronously open file (...)" around it."""
+    text = str(error).split("(", 1)[-1].rstrip(")") if isinstance(error, OSError) else str(error)
+    return (text.strip().splitlines() or [type(error).__name__])[0]
 
 
 def read_text(path: Path) -> str:

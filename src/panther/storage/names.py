@@ -47,17 +47,15 @@ def as_text(name: str) -> str | None:
 
 def not_text(path: Path) -> str:
     """Sentence about a file whose name is no text."""
-    return f"{path.name!a}: the file's name is not UTF-8, so no table or result can name the slide; rename the file."
+    return f"{path.name!a}: the file's name is not UTF-8; rename the file"
 
 
 def refuse_repeated_columns(source: object, columns: Sequence[object]) -> None:
-    """Refuse a table in which two columns have one name: which is meant, only the user knows. Columns without a name may repeat."""
+    """Refuse a table in which two columns have one name. Columns without a name may repeat."""
     names = [str(name).strip() for name in columns]
     repeated = [name for index, name in enumerate(names) if name and name in names[:index]]
     if repeated:
-        raise InputError(
-            f"{source}: {names.count(repeated[0])} columns are called {repeated[0]!r}; rename or remove all but one."
-        )
+        raise InputError(f"{source}: {names.count(repeated[0])} columns are called {repeated[0]!r}, expected one")
 
 
 def refuse_collisions(source: object, names: Sequence[str], stored: Sequence[str]) -> None:
@@ -66,7 +64,7 @@ def refuse_collisions(source: object, names: Sequence[str], stored: Sequence[str
     for name, key in zip(names, stored, strict=True):
         if first.setdefault(key, name) != name:
             raise InputError(
-                f"{source}: the columns {first[key]!r} and {name!r} would both be stored as {key!r}; rename one of them."
+                f"{source}: columns {first[key]!r} and {name!r} would both be stored as {key!r}; rename one"
             )
 
 

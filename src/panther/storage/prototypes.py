@@ -12,9 +12,9 @@ from panther.errors import InputError, listed
 from panther.mixture import STARTING_VARIANCES
 from panther.patches import spec_from
 from panther.rows import Alignment, as_centroids
+from panther.storage.files import read_errors
 from panther.storage.tensors import (
     Kinds,
-    TensorFileError,
     check_tensor,
     kind_of_file,
     load_arrays,
@@ -71,9 +71,8 @@ def save_prototypes(prototypes: Prototypes, path: Path | str) -> None:
         "diagnostics": dict(prototypes.diagnostics),
         "parents": prototypes.parents,
         "patch_spec": prototypes.spec.known(),
+        **({} if prototypes.alignment is None else {"alignment": prototypes.alignment.settings()}),
     }
-    if prototypes.alignment is not None:
-        about["alignment"] = prototypes.alignment.settings()
     write_tensors(Path(path), {name: tensor for name, tensor in tensors.items() if tensor is not None}, _KEY, about)
 
 
@@ -98,23 +97,27 @@ def load_prototypes(path: Path | str) -> Prototypes:
     3
     """
     path = Path(path)
-    try:
+    with read_errors(path, "prototype file", AGAIN):
         with path.open("rb") as handle:
             head = handle.read(9)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); give a prototype file.") from error
-    if head.startswith(b"\x93NUMPY"):
-        return _published(path, _load_npy(path))
-    if head[8:9] == b"{":
-        return _load_ours(path)
-    if head[:1] == b"\x80":
-        content = load_arrays(path)
-        if not isinstance(content, dict) or "prototypes" not in content:
-            raise InputError(f"{path}: the pickle holds no `prototypes`; published prototype files do.")
-        return _published(path, content["prototypes"])
-    raise InputError(
-        f"{path}: not a prototype file; expected .safetensors (`panther prototypes`), .npy or a published .pkl."
-    )
+        if head[8:9] == b"{":
+            return _read(path)
+        if head.startswith(b"\x93NUMPY"):
+            array = np.load(path, allow_pickle=False)
+        elif head[:1] == b"\x80":  # a published pickle
+            content = load_arrays(path)
+            if not isinstance(content, dict) or "prototypes" not in content:
+                raise InputError("the pickle holds no `prototypes`; published prototype files do")
+            array = content["prototypes"]
+        else:
+            raise InputError(
+                "not a prototype file, expected .safetensors (`panther prototypes`), .npy or a published .pkl"
+            )
+        centroids = torch.as_tensor(np.asarray(array, dtype=np.float32))
+        if centroids.ndim == 3 and len(centroids) == 1:
+            centroids = centroids[0]
+        check_tensor(path, "prototypes", centroids, (None, None), AGAIN)
+        return Prototypes(centroids, settings={"source": path.name})
 
 
 def as_prototypes(prototypes: Prototypes | Path | str | Tensor | np.ndarray) -> Prototypes:
@@ -124,46 +127,35 @@ def as_prototypes(prototypes: Prototypes | Path | str | Tensor | np.ndarray) -> 
     return load_prototypes(prototypes) if isinstance(prototypes, (str, Path)) else Prototypes(as_centroids(prototypes))
 
 
-def _load_ours(path: Path) -> Prototypes:
-    try:
-        text, tensors = read_tensors(path, _KEY)
-    except TensorFileError as error:
-        raise InputError(f"{path}: the file is damaged ({error}); fit the prototypes again.") from error
+def _read(path: Path) -> Prototypes:
+    text, tensors = read_tensors(path, _KEY)
     if text is None or "centroids" not in tensors:
-        raise InputError(_not_prototypes(path, tensors))
+        kind = kind_of_file(path)
+        what = f"tensors {listed(sorted(tensors), 3)}" if kind in (None, "prototypes") else f"a {kind} of this package"
+        use = "; `panther predict` uses models" if kind == "model" else ""
+        raise InputError(f"holds {what}, not prototypes{use}")
     about = parse_about(path, text, FIELDS, FORMAT, AGAIN)
     if not all(isinstance(slide, str) for slide in about["slides"]):
-        raise InputError(f"{path}: the file is damaged (slides are not all names); {AGAIN}.")
-    centroids = _valid(path, tensors["centroids"])
-    if about["dim"] != centroids.shape[1]:
-        raise InputError(
-            f"{path}: says {about['dim']} dimensions, but the prototypes have {centroids.shape[1]}; {AGAIN}."
-        )
-    check_projection(path, centroids, tensors.get("projection_mean"), tensors.get("projection_basis"))
-    check_tensor(path, "within-cluster variances", tensors.get("within_variance"), centroids.shape[1:], AGAIN, least=0)
-    check_tensor(path, "occupancies", tensors.get("occupancy"), centroids.shape[:1], AGAIN, least=0)
+        raise InputError(f"the file is damaged (slides are not all names); {AGAIN}")
+    centroids, mean, basis = (tensors.get(name) for name in ("centroids", "projection_mean", "projection_basis"))
+    check_tensor(path, "prototypes", centroids, (None, about["dim"]), AGAIN)
+    assert centroids is not None
+    check_projection(path, centroids, mean, basis)
+    for name, shape in (("within_variance", centroids.shape[1:]), ("occupancy", centroids.shape[:1])):
+        check_tensor(path, name, tensors.get(name), shape, AGAIN, least=0)
     check_surprise(path, tensors.get("surprise"), AGAIN)
-    projection = Projection(about["normalise"], tensors.get("projection_mean"), tensors.get("projection_basis"))
-    keep = {name: about[name] for name in ("encoder", "settings", "diagnostics", "parents", "version")}
+    projection = Projection(about["normalise"], mean, basis)
     return Prototypes(
         centroids,
-        tensors.get("within_variance"),
-        tensors.get("occupancy"),
-        projection,
+        projection=projection,
         slides=tuple(about["slides"]),
         spec=spec_from(about.get("patch_spec")),
         alignment=read_alignment(path, "alignment", about.get("alignment"), tensors, projection, centroids),
+        within_variance=tensors.get("within_variance"),
+        occupancy=tensors.get("occupancy"),
         surprise=tensors.get("surprise"),
-        **keep,
+        **{name: about[name] for name in ("encoder", "settings", "diagnostics", "parents", "version")},
     )
-
-
-def _not_prototypes(path: Path, tensors: Mapping[str, Tensor]) -> str:
-    """What a sound .safetensors file holds instead, and what to give."""
-    kind = kind_of_file(path)
-    what = f"a {kind} of this package" if kind not in (None, "prototypes") else f"tensors {listed(sorted(tensors), 3)}"
-    use = "; with a model `panther predict` predicts" if kind == "model" else ""
-    return f"{path}: holds {what}, not prototypes; give a file of `panther prototypes`{use}."
 
 
 def alignment_tensors(prefix: str, alignment: Alignment | None) -> dict[str, Tensor]:
@@ -183,21 +175,22 @@ def read_alignment(
     """Alignment of a file, checked; None where slides are taken as they are."""
     if about is None:
         return None
-    own = {name.removeprefix(f"{prefix}."): tensor for name, tensor in tensors.items() if name.startswith(f"{prefix}.")}
+    start = f"{prefix}."
+    parts = {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
     try:
-        found = Alignment.from_state(about, own)
+        alignment = Alignment.from_state(about, parts)
         dim = centroids.shape[1] if projection.basis is None else projection.basis.shape[0]
-        if len(found.mean) != dim:
-            raise ValueError(f"{len(found.mean)} dimensions for features of {dim}")
+        if len(alignment.mean) != dim:
+            raise ValueError(f"{len(alignment.mean)} dimensions for features of {dim}")
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise InputError(f"{path}: the file is damaged (its alignment of sites: {error}); {again}.") from error
-    return found
+        raise InputError(f"{path}: the file is damaged (its alignment of sites: {error}); {again}") from error
+    return alignment
 
 
 def check_projection(path: Path, centroids: Tensor, mean: Tensor | None, basis: Tensor | None) -> None:
     """Refuse a projection that does not lead to where the centroids are."""
     if (mean is None) != (basis is None):
-        raise InputError(f"{path}: the file is damaged (half of its projection is missing); {AGAIN}.")
+        raise InputError(f"{path}: the file is damaged (half of its projection is missing); {AGAIN}")
     if mean is not None:
         check_tensor(path, "the projection's means", mean, (None,), AGAIN)
         check_tensor(path, "the projection's axes", basis, (len(mean), centroids.shape[1]), AGAIN)
@@ -207,29 +200,4 @@ def check_surprise(path: Path, surprise: Tensor | None, remedy: str) -> None:
     """Refuse what is usual and rare where it is not in this order."""
     check_tensor(path, "surprises of the training patches", surprise, (len(STARTING_VARIANCES), 2), remedy)
     if surprise is not None and not bool((surprise[:, 0] < surprise[:, 1]).all()):
-        raise InputError(f"{path}: the file is damaged (what is rare is more usual than what is usual); {remedy}.")
-
-
-def _load_npy(path: Path) -> np.ndarray:
-    try:
-        return np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise InputError(f"{path}: not an array of numbers ({error}).") from error
-
-
-def _published(path: Path, array: Any) -> Prototypes:
-    try:
-        centroids = torch.as_tensor(np.asarray(array, dtype=np.float32))
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{path}: the prototypes are not an array of numbers ({error}); expected (C, d).") from error
-    if centroids.ndim == 3 and len(centroids) == 1:
-        centroids = centroids[0]
-    return Prototypes(_valid(path, centroids), settings={"source": path.name})
-
-
-def _valid(path: Path, centroids: Tensor) -> Tensor:
-    if centroids.ndim != 2 or 0 in centroids.shape or not centroids.is_floating_point():
-        raise InputError(f"{path}: prototypes have shape {tuple(centroids.shape)}; expected (C, d).")
-    if not bool(torch.isfinite(centroids).all()):
-        raise InputError(f"{path}: prototypes hold NaN or infinite numbers; fit them again.")
-    return centroids
+        raise InputError(f"{path}: the file is damaged (its levels of surprise are in the wrong order); {remedy}")

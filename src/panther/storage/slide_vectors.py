@@ -26,13 +26,12 @@ from panther.storage.clinical import (
     find_column,
     read_clinical,
 )
-from panther.storage.embedding_files import is_in_memory, matrix_of_h5ad, of_memory
-from panther.storage.files import DAMAGE, read_json, read_text
+from panther.storage.embeddings import is_in_memory, matrix_of_h5ad, of_memory
+from panther.storage.files import read_errors, read_text
 from panther.storage.isolated import call_isolated
 from panther.storage.names import as_text, not_text, without_suffix
-from panther.storage.readers.base import first_sentence
 from panther.storage.readers.h5 import text
-from panther.storage.readers.h5_storage import check_storage, own_dataset
+from panther.storage.readers.h5_storage import check_storage, local_dataset
 from panther.storage.readers.tensors import load_tensor
 from panther.storage.tables import as_table, read_parquet, source_of
 from panther.types import Bag
@@ -83,18 +82,14 @@ def read_slide_vectors(path: Any, key: str | None = None) -> SlideVectors:
             raise InputError(f"{path}: a folder has no {key!r}; a key belongs to a file such as .h5ad")
         files = [file for file in files_below(path) if file.suffix.lower() in SINGLE]
         if not files:
-            raise InputError(f"{path}: no file with the vector of a slide; expected {', '.join(SINGLE)} files")
+            raise InputError(f"{path}: no file with the vector of a slide, expected {', '.join(SINGLE)} files")
         return read_files(path, files)
     if suffix in SINGLE and suffix not in WHOLE:
         return read_files(path, [path])
     if suffix not in WHOLE:
-        raise InputError(f"{path}: no known layout of slide vectors; expected a folder, or {', '.join(WHOLE)}")
-    try:
+        raise InputError(f"{path}: no known layout of slide vectors, expected a folder, or {', '.join(WHOLE)}")
+    with read_errors(path, suffix):
         return WHOLE[suffix](path, key)
-    except InputError:
-        raise
-    except DAMAGE as error:
-        raise InputError(f"{path}: not a readable {suffix} ({first_sentence(error)})") from error
 
 
 def vector_bags(
@@ -127,57 +122,52 @@ def split_key(text: Path | str) -> tuple[Path, str | None]:
     return (Path(path), key) if mark and path and not Path(text).exists() else (Path(text), None)
 
 
-class _Named(NamedTuple):
-    """A vector as it was read."""
-
-    name: str
-    vector: np.ndarray  # (d,)
-    where: str  # file, or table, for messages
-
-
 def _select(
-    source: str, named: Sequence[_Named], layout: str, problems: Mapping[str, str] | None = None, **known: Any
+    source: str,
+    names: Sequence[str],
+    vectors: Sequence[np.ndarray] | np.ndarray,
+    layout: str,
+    files: Sequence[str] | None = None,
+    problems: Mapping[str, str] | None = None,
+    **known: Any,
 ) -> SlideVectors:
     """Vectors without those that stand twice, differ in width from the others or hold NaN, each with its reason."""
-    problems = dict(problems or {})
-    named = [one._replace(name=without_suffix(one.name)) for one in named]
-    times, widths = Counter(one.name for one in named), Counter(len(one.vector) for one in named).most_common(2)
-    if len(widths) > 1 and widths[0][1] == widths[1][1]:  # nobody knows which is meant
+    names, problems = [without_suffix(name) for name in names], dict(problems or {})
+    times, widths = Counter(names), Counter(map(len, vectors)).most_common(2)
+    (width, count), *rest = widths
+    if rest and rest[0][1] == count:  # ambiguous
         raise InputError(
-            f"{source}: {widths[0][1]} vectors of {widths[0][0]} numbers, as many of {widths[1][0]}; keep those of one slide encoder"
+            f"{source}: {count} vectors of {width} numbers, as many of {rest[0][0]}; expected one slide encoder's"
         )
-    kept: list[_Named] = []
-    for one in named:
-        if times[one.name] > 1:
-            problems[one.name] = f"{one.where}: {one.name} has {times[one.name]} vectors; keep one of them"
-        elif len(one.vector) != widths[0][0]:
-            problems[one.name] = (
-                f"{one.where}: {one.name} has {len(one.vector)} numbers, those of the others {widths[0][0]}"
-            )
-        elif not np.isfinite(one.vector).all():
-            problems[one.name] = f"{one.where}: {one.name} holds NaN or an infinite number; encode this slide again"
+    kept = []
+    for row, (name, vector) in enumerate(zip(names, vectors, strict=True)):
+        if times[name] > 1:
+            problem = f"has {times[name]} vectors; keep one of them"
+        elif len(vector) != width:
+            problem = f"has {len(vector)} numbers, those of the others {width}"
+        elif not np.isfinite(vector).all():
+            problem = "holds NaN or an infinite number; encode this slide again"
         else:
-            kept.append(one)
+            kept.append(row)
+            continue
+        problems[name] = f"{files[row] if files else source}: {name} {problem}"
     if not kept:
         raise InputError(f"{source}: no vector can be used. {next(iter(problems.values()), '')}".rstrip())
-    vectors = np.stack([one.vector for one in kept]).astype(np.float32, copy=False)
-    return SlideVectors(source, [one.name for one in kept], vectors, layout, problems=problems, **known)
+    matrix = np.stack([vectors[row] for row in kept]).astype(np.float32, copy=False)
+    return SlideVectors(source, [names[row] for row in kept], matrix, layout, problems=problems, **known)
 
 
 def _of_rows(source: str, names: Sequence[Any], matrix: np.ndarray, layout: str) -> SlideVectors:
     """Vectors that are the rows of one matrix (n, d)."""
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiu" or 0 in matrix.shape:
-        raise InputError(
-            f"{source}: found {matrix.shape} of {matrix.dtype}, expected numbers (n, d), one row per slide"
-        )
+        raise InputError(f"{source}: {matrix.shape} of {matrix.dtype}, expected numbers (n, d), one row per slide")
     if len(names) != len(matrix):
         raise InputError(f"{source}: has {len(matrix)} rows but {len(names)} names; expected one name for each row")
     texts = [str(name).strip() for name in names]
     if "" in texts:
         raise InputError(f"{source}: row {texts.index('')} has no name")
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused
-        plain = matrix.astype(np.float32, copy=False)
-    return _select(source, [_Named(name, row, source) for name, row in zip(texts, plain, strict=True)], layout)
+        return _select(source, texts, matrix.astype(np.float32, copy=False), layout)
 
 
 def _read_h5ad(path: Path, key: str | None) -> SlideVectors:
@@ -197,25 +187,13 @@ def _read_npz(path: Path, key: str | None) -> SlideVectors:
 
 
 def _read_npy(path: Path, key: str | None) -> SlideVectors:
-    """A matrix (n, d); its rows are named by a file of the same name beside it, or by the file ``key``."""
-    beside = [path.with_suffix(s) for s in (".json", ".txt", ".csv")] if key is None else [path.parent / key]
-    names = next((file for file in beside if file.exists()), None)
-    if names is None:
-        raise InputError(f"{path}: no names of its rows; expected {path.stem}.txt beside it, one name per line")
+    """A matrix (n, d); its rows are named by the lines of the .txt file of the same name, or of the file ``key``."""
+    names = path.with_suffix(".txt") if key is None else path.parent / key
+    if not names.exists():
+        raise InputError(f"{path}: no names of its rows; expected {names.name} in the same folder, one name per line")
+    lines = [line.strip() for line in read_text(names).splitlines() if line.strip()]
     matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-    return _of_rows(f"{path} with {names.name}", _names_in(names), np.asarray(matrix), "npy with names")
-
-
-def _names_in(path: Path) -> list[str]:
-    """Names of rows: a JSON list (or its `samples`), or lines; of a .csv the first column below its header."""
-    try:
-        if path.suffix == ".json":
-            content = read_json(path)
-            return [str(name) for name in (content["samples"] if isinstance(content, dict) else list(content))]
-        lines = read_text(path).splitlines()[path.suffix == ".csv" :]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: no names could be read ({error}); expected one name per line") from error
-    return [line.split(",")[0].strip().strip('"') for line in lines if line.strip()]
+    return _of_rows(f"{path} with {names.name}", lines, np.asarray(matrix), "npy with names")
 
 
 def _read_table(path: Path, key: str | None) -> SlideVectors:
@@ -252,9 +230,8 @@ def _of_columns(path: Path, table: pd.DataFrame, key: str | None, layout: str) -
         matrix = (values.replace("", "nan") if _words(values) else values).to_numpy(np.float32)
     except (ValueError, TypeError) as error:
         wrong = [column for column in values.columns if pd.to_numeric(values[column], errors="coerce").isna().any()]
-        raise InputError(
-            f"{path}: the column {wrong[0] if wrong else '?'!r} holds no numbers; leave it out, or name the column of names, `{path.name}#COLUMN`"
-        ) from error
+        remedy = f"leave it out, or name the column of names, `{path.name}#COLUMN`"
+        raise InputError(f"{path}: the column {wrong[0] if wrong else '?'!r} holds no numbers; {remedy}") from error
     return _of_rows(str(path), list(names), matrix, layout)
 
 
@@ -268,7 +245,7 @@ def _name_column(table: pd.DataFrame, key: str | None) -> pd.Series:
     column = find_column(table, key, NAMES, "name")
     if column is None:
         raise InputError(
-            f"{source_of(table)}: no column of names among {listed(table.columns, 5)}; give it as `FILE#COLUMN`"
+            f"{source_of(table)}: no column of names among {listed(table.columns, 5)}: `FILE#COLUMN` names it"
         )
     return table[column].map(str)
 
@@ -284,36 +261,27 @@ class _Single(NamedTuple):
 
 def read_files(source: Path, files: list[Path]) -> SlideVectors:
     """Vectors of these files, each named like its file."""
-    named, contents, problems = [], [], {}
+    contents: dict[Path, _Single] = {}
+    problems: dict[str, str] = {}
     for path in files:
         name = as_text(path.stem)
         try:
             if name is None:
                 raise InputError(not_text(path))
-            one = _read_single(path)
-            named.append(_Named(name, _vector(path, one.values), str(path)))
-            contents.append(one)
+            with read_errors(path, "file of a slide's vector", "encode the slide again"), reading():
+                one = SINGLE[path.suffix.lower()](path)
+                contents[path] = one._replace(values=_vector(one.values))
         except InputError as error:
             problems[name or str(path)] = str(error)
-    if not named:
+    if not contents:
         raise InputError(next(iter(problems.values())))
-    layout, encoder, level = (  # what all of them say
-        values[0] if len(set(values)) == 1 else None
-        for values in ([getattr(one, name) for one in contents] for name in ("layout", "encoder", "level"))
-    )
-    return _select(str(source), named, layout or "several layouts", problems, encoder=encoder, level=level)
-
-
-def _read_single(path: Path) -> _Single:
-    try:
-        with reading():
-            return SINGLE[path.suffix.lower()](path)
-    except (InputError, MemoryError):
-        raise
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: there is no such file") from error
-    except Exception as error:  # a broken file may raise anything
-        raise InputError(f"{path}: the file is damaged ({first_sentence(error)}); encode the slide again") from error
+    same: dict[str, Any] = {}  # on what all files agree
+    for key in ("layout", "encoder", "level"):
+        values = {getattr(one, key) for one in contents.values()}
+        same[key] = values.pop() if len(values) == 1 else None
+    names, vectors = [str(as_text(path.stem)) for path in contents], [one.values for one in contents.values()]
+    layout = same.pop("layout") or "several layouts"
+    return _select(str(source), names, vectors, layout, list(map(str, contents)), problems, **same)
 
 
 def _read_h5(path: Path) -> _Single:
@@ -322,33 +290,32 @@ def _read_h5(path: Path) -> _Single:
 
     with reading(), h5py.File(path, "r") as file:
         for name, layout in (("features", "trident slide vector"), ("feats", "stamp slide vector")):
-            data = own_dataset(file, name)
+            data = local_dataset(file, name)
             if data is None:
                 continue
-            check_storage(path, data)
+            check_storage(data)
             if data.ndim > 1 and data.shape[0] != 1:
-                raise _patches(path, tuple(data.shape))
+                raise _patches(data.shape)
             about = {**dict(file.attrs), **dict(data.attrs)}
             level = text(about.get("feat_type"))
             return _Single(data[...], layout, text(about.get("encoder")), level if level in LEVELS else None)
-        raise InputError(f"{path}: no dataset `features` or `feats` among {sorted(file)}")
+        raise InputError(f"no dataset `features` or `feats` among {sorted(file)}")
 
 
-def _vector(path: Path, values: Any) -> np.ndarray:
+def _vector(values: Any) -> np.ndarray:
     """(d,) from (d,) or (1, d); patches are refused."""
     array = np.asarray(values)
     if array.dtype.kind not in "fiu":
-        raise InputError(f"{path}: holds {array.dtype}; expected the numbers of one vector")
-    squeezed = array.reshape(-1) if array.ndim and max(array.shape, default=0) == array.size else array
-    if squeezed.ndim != 1 or not squeezed.size:
-        raise _patches(path, array.shape)
+        raise InputError(f"holds {array.dtype}, expected the numbers of one vector")
+    if not array.size or array.size != max(array.shape, default=0):
+        raise _patches(array.shape)
     with np.errstate(over="ignore"):
-        return squeezed.astype(np.float32)
+        return array.reshape(-1).astype(np.float32)
 
 
-def _patches(path: Path, shape: tuple[int, ...]) -> InputError:
+def _patches(shape: tuple[int, ...]) -> InputError:
     return InputError(
-        f"{path}: found {shape}, expected one vector (d,) of a slide; features of patches are `features:` of a study"
+        f"found {shape}, expected one vector (d,) of a slide; features of patches are `features:` of a study"
     )
 
 

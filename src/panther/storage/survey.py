@@ -6,17 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from panther.engine import HERE, Work, collect
-from panther.errors import InputError, NotABagError
+from panther.errors import InputError, NotABagError, not_finite
 from panther.machine import reading
 from panther.statistics import first_bad_row
 from panther.storage.bags import files_below, one_of
 from panther.storage.clinical import read_clinical
-from panther.storage.files import DAMAGE
+from panther.storage.embeddings import load_published_embeddings
+from panther.storage.files import read_errors
 from panther.storage.names import SLIDE_SUFFIXES, as_text, not_text
 from panther.storage.prototypes import load_prototypes
 from panther.storage.readers import BAG_SUFFIXES, open_bag
 from panther.storage.slide_vectors import SINGLE, read_files
-from panther.storage.tensors import kind_of_file
+from panther.storage.tensors import kind_of_file, load_arrays
 
 
 def survey(path: Path, *, deep: bool = False) -> dict[str, Any]:
@@ -38,27 +39,27 @@ def survey_all(
     """Describe the ``files`` of a folder; also the problems, by file, or by slide where one is there twice."""
     values, failures = collect(partial(survey, deep=deep), files, "inspecting", work)
     failed = {name: {"kind": "problem", "problem": reason} for name, reason in failures.items()}
-    found = {file: values.get(str(file)) or failed[str(file)] for file in files}
-    problems = {str(file): about["problem"] for file, about in found.items() if "problem" in about}
-    return found, problems | twice(path, found)
+    contents = {file: values.get(str(file)) or failed[str(file)] for file in files}
+    problems = {str(file): about["problem"] for file, about in contents.items() if "problem" in about}
+    return contents, problems | twice(path, contents)
 
 
 def files_of(path: Path) -> list[Path]:
     """Return the file, or all files of the folder, hidden ones left out."""
-    if path.is_file() or path.is_symlink():
-        return files_below(path) if path.is_dir() else [path]
     if not path.is_dir():
-        raise InputError(f"{path}: there is no such file or folder.")
+        if not path.is_file() and not path.is_symlink():
+            raise InputError(f"{path}: there is no such file or folder.")
+        return [path]
     files = files_below(path)
     if not files:
-        raise InputError(f"{path}: the folder is empty.")
+        raise InputError(f"{path}: the folder is empty")
     return files
 
 
-def twice(folder: Path, found: dict[Path, dict[str, Any]]) -> dict[str, str]:
+def twice(folder: Path, contents: dict[Path, dict[str, Any]]) -> dict[str, str]:
     """Slides with more than one bag of which none can be chosen, and why: the rule of `list_bags`."""
     places: dict[str, list[Path]] = {}
-    for path, about in found.items():
+    for path, about in contents.items():
         if about["kind"] == "bag":
             places.setdefault(about["slide"], []).append(path)
     problems = {}
@@ -92,24 +93,22 @@ def _bag(path: Path, deep: bool) -> dict[str, Any]:
         "patch_spec": bag.spec.known(),
     }
     if deep and (row := first_bad_row(bag.features)) is not None:
-        about["problem"] = (
-            f"{path}: row {row} of the features holds NaN or an infinite number; extract this slide again."
-        )
+        about["problem"] = str(not_finite(str(path), row))
     return about
 
 
 def _slide_vector(path: Path) -> dict[str, Any] | None:
-    """One vector of a whole slide, as slide encoders write it; None where the file holds something else."""
+    """One vector of a whole slide, as slide encoders write it; None of another file."""
     try:
-        found = read_files(path, [path])
+        vector = read_files(path, [path])
     except InputError:
         return None
-    about = {"kind": "slide vector", "slide": found.names[0], "format": found.layout, "dim": found.dim}
-    return about | {"encoder": found.encoder, "level": found.level}
+    about = {"kind": "slide vector", "slide": vector.names[0], "format": vector.layout, "dim": vector.dim}
+    return about | {"encoder": vector.encoder, "level": vector.level}
 
 
 def _not_a_bag(path: Path, error: InputError) -> dict[str, Any]:
-    """Sound files that hold something else: coordinates, prototypes, models."""
+    """Files without features: coordinates, prototypes, models."""
     if path.suffix.lower() != ".safetensors":
         return {"kind": "coordinates", "note": str(error)}
     kind = kind_of_file(path)
@@ -118,22 +117,12 @@ def _not_a_bag(path: Path, error: InputError) -> dict[str, Any]:
 
 def _prototypes(path: Path) -> dict[str, Any]:
     p = load_prototypes(path)
-    return {
-        "kind": "prototypes",
-        "prototypes": len(p),
-        "dim": p.dim,
-        "encoder": p.encoder,
-        "patch_spec": p.spec.known(),
-        "slides": len(p.slides),
-        "version": p.version,
-    }
+    about = {"kind": "prototypes", "prototypes": len(p), "dim": p.dim, "encoder": p.encoder}
+    return about | {"patch_spec": p.spec.known(), "slides": len(p.slides), "version": p.version}
 
 
 def _published(path: Path) -> dict[str, Any]:
     """Pickles of the published code: prototypes or embeddings, never executed."""
-    from panther.storage.embedding_files import load_published_embeddings
-    from panther.storage.tensors import load_arrays
-
     content = load_arrays(path)
     if isinstance(content, dict) and "prototypes" in content:
         return _prototypes(path)
@@ -144,29 +133,21 @@ def _published(path: Path) -> dict[str, Any]:
 def _embeddings(path: Path) -> dict[str, Any]:
     import h5py
 
-    try:
-        with reading(), h5py.File(path, "r") as file:
-            more = {name: list(value.shape) for name, value in file.get("obsm", {}).items() if hasattr(value, "shape")}
-            about = {"kind": "embeddings", "shape": list(file["X"].shape), "dtype": str(file["X"].dtype)}
-            return about | ({"obsm": more} if more else {})
-    except DAMAGE as error:
-        raise InputError(f"{path}: not a readable .h5ad ({error}).") from error
+    with read_errors(path, ".h5ad"), reading(), h5py.File(path, "r") as file:
+        more = {name: list(value.shape) for name, value in file.get("obsm", {}).items() if hasattr(value, "shape")}
+        about = {"kind": "embeddings", "shape": list(file["X"].shape), "dtype": str(file["X"].dtype)}
+        return about | ({"obsm": more} if more else {})
 
 
 def _table(path: Path) -> dict[str, Any]:
-    """Rows about slides or patients, e.g. clinical ones; any other table is nothing that is known here."""
+    """Rows about slides or patients, e.g. clinical ones; other tables are of no known kind."""
     try:
         table = read_clinical(path)
     except InputError:
         return {"kind": "other"}
-    who = table.who
-    patients = len(set(who.patient)) if who.patients_known else None
-    return {
-        "kind": "table of slides",
-        "slides": len(who.slide),
-        "patients": patients,
-        "columns": list(table.rows.columns),
-    }
+    patients = len(set(table.who.patient)) if table.who.patients_known else None
+    about = {"kind": "table of slides", "slides": len(table.who.slide), "patients": patients}
+    return about | {"columns": list(table.rows.columns)}
 
 
 def _image(path: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from panther.errors import InputError, listed
-from panther.storage.files import DAMAGE
+from panther.storage.files import read_errors
 from panther.storage.names import refuse_repeated_columns
 from panther.store import atomic_write
 
@@ -32,17 +32,20 @@ def as_table(table: "Path | str | pd.DataFrame") -> "pd.DataFrame":
     import pandas as pd
 
     if isinstance(table, pd.DataFrame):
-        source, read = source_of(table), _as_strings(table)
+        source, rows = source_of(table), _as_strings(table)
     else:
         path = Path(table)
         if path.is_dir():
-            found = listed((file.name for file in sorted(path.glob("*.csv"))), 5) or "none"
-            raise InputError(f"{path} is a folder; give one of its tables (*.csv: {found}).")
-        source, read = str(path), _read(path)
-    if read.empty:
-        raise InputError(f"{source}: the table has no rows.")
-    read.attrs["source"] = source
-    return read
+            names = listed((file.name for file in sorted(path.glob("*.csv"))), 5) or "none"
+            raise InputError(f"{path} is a folder, expected one of its tables (*.csv: {names})")
+        kind = "table but an Excel file" if path.suffix.lower() in (".xlsx", ".xls") else "table"
+        with read_errors(path, kind, "expected CSV, TSV or parquet, in UTF-8, with a header"):
+            rows = _as_strings(read_parquet(path)) if path.suffix == ".parquet" else _read_text(path)
+        source = str(path)
+    if rows.empty:
+        raise InputError(f"{source}: the table has no rows")
+    rows.attrs["source"] = source
+    return rows
 
 
 def source_of(table: "pd.DataFrame") -> str:
@@ -70,48 +73,24 @@ def with_types(table: "pd.DataFrame", words: Collection[str] = (), ids: Iterable
     return typed.set_index(table.index)
 
 
-def _read(path: Path) -> "pd.DataFrame":
-    import pandas as pd
-
-    try:
-        return _as_strings(read_parquet(path)) if path.suffix == ".parquet" else _read_text(path)
-    except InputError:
-        raise
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: there is no such table.") from error
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from error
-    except (ValueError, csv.Error, pd.errors.ParserWarning) as error:  # pandas' parser errors are ValueErrors
-        reason = str(error).strip().splitlines()[0].removeprefix("Error tokenizing data. C error: ")
-        if path.suffix.lower() in (".xlsx", ".xls"):
-            reason = "an Excel file"
-        raise InputError(
-            f"{path}: not a readable table ({reason}); expected CSV, TSV or parquet, in UTF-8, with a header."
-        ) from error
-
-
 def _read_text(path: Path) -> "pd.DataFrame":
     import pandas as pd
 
     layout = find_layout(path)
     refuse_repeated_columns(path, layout.header)  # pandas would call the second one `label.1` and say nothing
+    options: Any = {"dtype": str, "keep_default_na": False, "encoding": "utf-8-sig", "index_col": False}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # a line with too many cells is not cut silently
-            table = pd.read_csv(
-                path,
-                sep=layout.separator,
-                skiprows=layout.skip,
-                dtype=str,
-                keep_default_na=False,
-                encoding="utf-8-sig",
-                index_col=False,
-            )
+            table = pd.read_csv(path, sep=layout.separator, skiprows=layout.skip, **options)
     except (pd.errors.ParserError, pd.errors.ParserWarning):
         refuse_long_lines(path, layout)
         raise
     table = table.fillna("")  # a line that is too short
-    return with_decimal_points(str(path), table) if layout.separator == ";" else table
+    if layout.separator != ";":
+        return table
+    # spreadsheets of much of Europe write semicolons and decimal commas
+    return table.assign(**{name: _with_points(table[name], name, str(path)) for name in table.columns})
 
 
 def read_csv(path: Path, words: Sequence[str]) -> "pd.DataFrame":
@@ -132,20 +111,12 @@ def write_table(path: Path, table: "pd.DataFrame") -> None:
 
 def read_parquet(path: Path) -> "pd.DataFrame":
     """Table of a parquet file; whatever else the file is, it is refused in one sentence."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
+    with read_errors(path, "parquet file"):
         refuse_repeated_columns(path, pq.read_schema(path).names)
         # one thread, nothing read ahead: threads that meet a damaged page abort the process when it ends
         return pq.read_table(path, use_threads=False, pre_buffer=False).to_pandas(use_threads=False)
-    except (InputError, OSError):
-        raise
-    except (pa.ArrowException, *DAMAGE) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(
-            f"{path}: not a readable parquet file ({reason}); expected a table written as parquet."
-        ) from error
 
 
 def _as_strings(table: "pd.DataFrame") -> "pd.DataFrame":
@@ -208,11 +179,6 @@ def is_missing(column: "pd.Series") -> "pd.Series":
     return column.str.strip().str.lower().isin(MISSING)
 
 
-def with_decimal_points(source: str, table: "pd.DataFrame") -> "pd.DataFrame":
-    """Table of a file with semicolons, whose columns of numbers may have decimal commas: spreadsheets of much of Europe write both."""
-    return table.assign(**{name: _with_points(table[name], name, source) for name in table.columns})
-
-
 def with_points(column: "pd.Series", name: str, source: str) -> "pd.Series":
     """Column of which numbers are wanted: a decimal comma, of whatever file, becomes a point; text stays for others to judge.
 
@@ -220,9 +186,9 @@ def with_points(column: "pd.Series", name: str, source: str) -> "pd.Series":
     """
     if may_be_thousands(column):
         cells = column.astype(str).str.strip()
+        example = cells[cells.str.fullmatch(THOUSANDS)].iloc[0]
         raise InputError(
-            f"{source}: {name} has numbers such as {cells[cells.str.fullmatch(THOUSANDS)].iloc[0]}, whose comma may be one of decimals or of "
-            "thousands; write a decimal point, and nothing between thousands."
+            f"{source}: {name} has numbers such as {example}, whose comma may be of thousands; write a decimal point"
         )
     return _with_points(column, name, source)
 
@@ -251,9 +217,9 @@ def _with_points(column: "pd.Series", name: str, source: str) -> "pd.Series":
     if not commas.any() or (len(others) and not others.str.fullmatch(WITH_POINTS).all()):
         return column
     if len(others):
+        examples = f"{cells[commas].iloc[0]} and {others.iloc[0]}"
         raise InputError(
-            f"{source}: {name} has numbers such as {cells[commas].iloc[0]} and such as {others.iloc[0]}; write all of them with a "
-            "decimal comma, or with a point, and without signs between thousands."
+            f"{source}: {name} has numbers such as {examples}; expected decimal commas or decimal points, not both"
         )
     return cells.mask(commas, cells.str.replace(",", "."))
 
@@ -275,15 +241,16 @@ def find_layout(path: Path) -> Layout:
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as handle:
         lines = enumerate(handle)
         number, first = _next_line(lines)
-        said, skip = EXCELS.fullmatch(first.rstrip("\r\n")), 0
-        if said:
+        sign, skip = EXCELS.fullmatch(first.rstrip("\r\n")), 0
+        if sign:
             skip = number + 1
             _, first = _next_line(lines)
-        separator = said["sign"] if said else _separator(path, first)
+            separator = sign["sign"]
+        else:  # what the header has most of outside of quotes; where it has none, that of the file's ending
+            usual = "\t" if path.suffix in (".tsv", ".txt") else ","
+            separator = max((usual, *SEPARATORS), key=re.sub('"[^"]*"', "", first).count)
         if separator not in SEPARATORS:
-            raise InputError(
-                f"{path}: its first line says that {separator!r} is between cells; expected is a comma, a semicolon or a tab."
-            )
+            raise InputError(f"{path}: its first line says sep={separator!r}, expected a comma, a semicolon or a tab")
         rest = (line for _, line in lines)
         return Layout(separator, next(csv.reader(chain([first], rest), delimiter=separator), []), skip)
 
@@ -296,21 +263,14 @@ def refuse_long_lines(path: Path, layout: Layout) -> None:
         rows = csv.reader(handle, delimiter=layout.separator)
         for row in rows:
             if len(row) > len(layout.header):
-                raise InputError(
-                    f"{path}: line {rows.line_num + layout.skip} has {len(row)} cells but the header {len(layout.header)}; put text that holds a "
-                    f"{SEPARATORS[layout.separator]} in quotes."
-                )
+                where, sign = f"line {rows.line_num + layout.skip}", SEPARATORS[layout.separator]
+                cells = f"{len(row)} cells but the header {len(layout.header)}"
+                raise InputError(f"{path}: {where} has {cells}; put text that holds a {sign} in quotes")
 
 
 def _next_line(lines: Iterator[tuple[int, str]]) -> tuple[int, str]:
     """Next line that is not blank."""
     return next(((number, line) for number, line in lines if line.strip()), (0, ""))
-
-
-def _separator(path: Path, header: str) -> str:
-    """Sign that the header has most of outside of quotes; where it has none, that of the file's ending."""
-    usual = "\t" if path.suffix in (".tsv", ".txt") else ","
-    return max((usual, *SEPARATORS), key=re.sub('"[^"]*"', "", header).count)
 
 
 FOLDER = re.compile(r"(?P<name>.+)_k=(?P<k>\d+)")  # of one fold
@@ -359,8 +319,7 @@ def refuse_shared_patients(source: str, patients: Mapping[str, Iterable[str]]) -
     if twice:
         who, (one, other) = min(twice.items())
         raise InputError(
-            f"In {source}, {len(twice)} patients are in two parts, e.g. {who} in {one} and {other}; a test would not be honest. "
-            "Split by patient."
+            f"{source}: {len(twice)} patients are in two parts, e.g. {who} in {one} and {other}; split by patient"
         )
 
 
@@ -368,10 +327,7 @@ def _from_folder(folder: Path, split: str) -> Parts:
     file = folder / f"{split}.csv"
     folds = sorted(path.parent for path in folder.glob(f"*/{split}.csv") if FOLDER.fullmatch(path.parent.name))
     if folds and not file.exists():
-        raise InputError(
-            f"{folder}: holds {len(folds)} folds ({listed((fold.name for fold in folds), 5)}), not one; name one of them, "
-            f"e.g. `table={folds[0]}`."
-        )
+        raise InputError(f"{folder}: holds {len(folds)} folds, expected one of them, e.g. `table={folds[0]}`")
     others = {part: other for part, other in part_files(folder).items() if part != split}
     return Parts(as_table(file), {part: as_table(other) for part, other in others.items()}, f"other tables of {folder}")
 
@@ -379,9 +335,9 @@ def _from_folder(folder: Path, split: str) -> Parts:
 def _from_column(table: "pd.DataFrame", split: str) -> Parts:
     source = source_of(table)
     if "split" not in table.columns:
-        raise InputError(f"{source}: `split={split}` needs a column `split`; the table has {listed(table.columns)}.")
-    says = plain_labels(table["split"]).mask(is_missing(table["split"]), "")
-    rows = {str(part): table[says == part] for part in says.unique()}
+        raise InputError(f"{source}: `split={split}` requires a column `split` among {listed(table.columns)}")
+    parts = plain_labels(table["split"]).mask(is_missing(table["split"]), "")
+    rows = {str(part): table[parts == part] for part in parts.unique()}
     if split not in rows:
-        raise InputError(f"{source}: no row has split {split!r}; the column says {listed(sorted(rows))}.")
+        raise InputError(f"{source}: no row has split {split!r}, expected one of {listed(sorted(rows))}")
     return Parts(rows.pop(split), rows, f"{source} with another `split`")

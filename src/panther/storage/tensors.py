@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from panther.errors import InputError
+from panther.storage.files import first_sentence, read_errors
 from panther.store import atomic_write
 
 
@@ -70,24 +71,16 @@ def read_checkpoint(path: Path) -> Any:
 
 def read_network_weights(path: Path) -> Any:
     """Content of a published file of weights, safetensors or torch's."""
-    try:
+    with read_errors(
+        path, "file of weights", "expected .safetensors, or a state dict saved by torch (code is never run)"
+    ):
         with path.open("rb") as handle:
             head = handle.read(9)
-    except OSError as error:
-        raise InputError(f"{path}: the weights cannot be read ({error.strerror}); check `weights=`.") from error
-    try:
         if path.suffix == ".safetensors" or head[8:] == b"{":
             from safetensors.torch import load_file
 
             return load_file(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except MemoryError:
-        raise
-    except Exception as error:  # a broken file may raise anything
-        raise InputError(
-            f"{path}: not a readable file of weights, or damaged, or it holds more than tensors (code is never run); "
-            "expected .safetensors, or a state dict saved by torch."
-        ) from error
+        return read_checkpoint(path)
 
 
 Kinds = Mapping[str, tuple[type, ...]]  # field -> types that it may have; a field that may be None may be missing
@@ -95,24 +88,24 @@ Kinds = Mapping[str, tuple[type, ...]]  # field -> types that it may have; a fie
 
 def parse_about(path: Path, text: str, kinds: Kinds, newest: int, remedy: str) -> dict[str, Any]:
     """Return the fields of a file's metadata; one that is missing or of another type is refused, and so is a newer format."""
+    damaged = f"{path}: the file is damaged"
     try:
         about = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: the file is damaged (its metadata is not JSON); {remedy}.") from error
+        raise InputError(f"{damaged} (its metadata is not JSON); {remedy}") from error
     if not isinstance(about, dict):
-        raise InputError(f"{path}: the file is damaged (its metadata is no list of fields); {remedy}.")
+        raise InputError(f"{damaged} (its metadata is no list of fields); {remedy}")
     written = about.get("format")
-    if isinstance(written, bool) or not isinstance(written, int) or written < 1:
-        raise InputError(f"{path}: the file is damaged (its format is {written!r:.40}); {remedy}.")
+    if type(written) is not int or written < 1:
+        raise InputError(f"{damaged} (its format is {written!r:.40}); {remedy}")
     if written > newest:
         version = about.get("version") if isinstance(about.get("version"), str) else "of a later format"
-        raise InputError(f"{path}: written by a newer panther-wsi ({version}); update this one.")
+        raise InputError(f"{path}: written by a newer panther-wsi ({version}); update this one")
     for name, types in kinds.items():
         value = about.get(name)
-        wrong = not isinstance(value, types) or (isinstance(value, bool) and bool not in types)
-        if wrong and not (value is None and type(None) in types):
-            found = "is missing" if name not in about else f"is {value!r:.40}"
-            raise InputError(f"{path}: the file is damaged ({name} {found}); {remedy}.")
+        if type(value) not in types:
+            what = f"is {value!r:.40}" if name in about else "is missing"
+            raise InputError(f"{damaged} ({name} {what}); {remedy}")
     return about
 
 
@@ -128,18 +121,16 @@ def check_tensor(
     """Refuse a tensor of another shape (None: any length), or that holds NaN, infinite or, with ``least``, smaller numbers."""
     if tensor is None:
         return
-    fits = tensor.ndim == len(shape) and all(
-        want in (None, have) for want, have in zip(shape, tensor.shape, strict=True)
-    )
+    fits = tensor.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, tensor.shape, strict=True))
     if not fits or 0 in tensor.shape or not tensor.is_floating_point():
         wanted = ", ".join("any" if n is None else str(n) for n in shape)
         raise InputError(
-            f"{path}: {name} has shape {tuple(tensor.shape)} and type {tensor.dtype}; expected ({wanted}) of floating-point numbers: {remedy}."
+            f"{path}: {name} are {tuple(tensor.shape)} of {tensor.dtype}, expected ({wanted}) of floats; {remedy}"
         )
     if not bool(torch.isfinite(tensor).all()):
-        raise InputError(f"{path}: {name} hold NaN or infinite numbers; {remedy}.")
+        raise InputError(f"{path}: {name} hold NaN or infinite numbers; {remedy}")
     if least is not None and bool((tensor < least).any()):
-        raise InputError(f"{path}: {name} hold numbers below {least:g}; {remedy}.")
+        raise InputError(f"{path}: {name} hold numbers below {least:g}; {remedy}")
 
 
 # numpy's array machinery under its old and its new name, and nothing that can call anything else
@@ -164,13 +155,7 @@ class _ArraysOnly(pickle.Unpickler):
 def load_arrays(path: Path) -> Any:
     """Load numpy arrays in plain containers; refuse a pickle that names anything else."""
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}).") from error
-    try:
-        return _ArraysOnly(io.BytesIO(content)).load()
+        return _ArraysOnly(io.BytesIO(path.read_bytes())).load()
     except Exception as error:  # a broken pickle may raise anything
-        raise InputError(
-            f"{path}: not loaded, because the pickle is damaged or holds more than numpy arrays in plain containers ({error}). "
-            "Code in a file is never run; save the arrays with numpy.save instead."
-        ) from error
+        what = "damaged, or more than numpy arrays in plain containers (code in a file is never run)"
+        raise InputError(f"{path}: {what}: {first_sentence(error)}") from error

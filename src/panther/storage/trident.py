@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from panther.errors import InputError
 from panther.machine import reading
-from panther.storage.files import DAMAGE
+from panther.storage.files import DAMAGE, read_errors
 from panther.storage.isolated import call_isolated
 from panther.store import atomic_write, h5_writer
 from panther.types import PatchSpec
@@ -72,15 +73,13 @@ def feature_attribute(path: Path, name: str) -> Any:
 def _feature_attribute(path: Path, name: str) -> Any:
     import h5py
 
-    try:
-        with reading(), h5py.File(path, "r") as file:
-            return file["features"].attrs.get(name)
-    except DAMAGE:
-        return None
+    with suppress(*DAMAGE), reading(), h5py.File(path, "r") as file:
+        return file["features"].attrs.get(name)
+    return None
 
 
 def tile_names(path: Path) -> list[str]:
-    """Names of the tiles that a bag was made of; none where it does not say."""
+    """Names of the tiles that a bag was made of; none where the file does not list them."""
     import h5py
 
     if not h5py.is_hdf5(path):
@@ -135,14 +134,12 @@ def read_coords(path: Path | str) -> Coords:
 def _read_coords(path: Path) -> Coords:
     import h5py
 
-    try:
+    with read_errors(path, "file of patch coordinates", "remove it and run again"):
         content = path.read_bytes()
         with reading(), h5py.File(h5py.h5f.open_file_image(content)) as file:
-            coords = np.asarray(file["coords"], np.int64)
-            attrs = dict(file["coords"].attrs)
-    except DAMAGE as error:
-        raise InputError(f"{path}: this is no file of patch coordinates ({error}); remove it and run again.") from error
-    try:
+            coords, attrs = np.asarray(file["coords"], np.int64), dict(file["coords"].attrs)
+        if coords.ndim != 2 or coords.shape[1] != 2:
+            raise InputError(f"coords have the shape {coords.shape}, expected (N, 2)")
         about = json.loads(attrs.get("panther", "{}"))
         mpp0 = about.pop("level0_mpp", None) or 10 / float(attrs["level0_magnification"])
         spec = PatchSpec(
@@ -155,8 +152,4 @@ def _read_coords(path: Path) -> Coords:
         )
         size = (int(attrs["level0_width"]), int(attrs["level0_height"]))
         name = str(attrs.get("name", path.stem.removesuffix("_patches")))
-    except (KeyError, ValueError, ZeroDivisionError) as error:
-        raise InputError(f"{path}: the coordinates lack an attribute of TRIDENT's ({error}).") from error
-    if coords.ndim != 2 or coords.shape[1] != 2:
-        raise InputError(f"{path}: coords have the shape {coords.shape}; (N, 2) is expected.")
-    return Coords(name, coords, spec, float(mpp0), size, about, attrs, content)
+        return Coords(name, coords, spec, float(mpp0), size, about, attrs, content)

@@ -3,9 +3,11 @@
 import filecmp
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from os.path import realpath  # Path.resolve() raises for a link onto itself
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,24 +31,18 @@ def _write_trident(bag: Bag, path: Path, dtype: torch.dtype, blocks: Iterable[Te
     _write_h5(bag, path, dtype, blocks, about, _geometry(bag))
 
 
-def _write_clam(bag: Bag, path: Path, dtype: torch.dtype, blocks: Iterable[Tensor]) -> None:
-    """`features` and `coords` alone."""
-    _write_h5(bag, path, dtype, blocks, {}, {})
-
-
 def _write_h5(
     bag: Bag,
     path: Path,
     dtype: torch.dtype,
     blocks: Iterable[Tensor],
-    about: Mapping[str, Any],
-    geometry: Mapping[str, Any],
+    about: Mapping[str, Any] = MappingProxyType({}),
+    geometry: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
+    """`features` and `coords`; without attributes it is CLAM's layout."""
     if bag.places is not None and bag.spec.coords_unit != "px":
-        raise InputError(
-            f"{bag.source}: found coordinates in micrometres, expected pixels of level 0: slide_mpp converts them, "
-            "safetensors keeps them"
-        )
+        remedy = "slide_mpp converts them, safetensors keeps them"
+        raise InputError(f"{bag.source}: found coordinates in micrometres, expected pixels of level 0: {remedy}")
     coords = None if bag.places is None else (bag.places().numpy(), geometry)
     rows = FeatureRows((len(bag), bag.dim), _numpy_type(bag, dtype), (block.numpy() for block in blocks), about)
     write_bag(path, rows, coords)
@@ -82,7 +78,7 @@ class Layout(NamedTuple):
 
 LAYOUTS = {
     "trident": Layout(".h5", _write_trident),
-    "clam": Layout(".h5", _write_clam),
+    "clam": Layout(".h5", _write_h5),
     "npy": Layout(".npy", _write_npy),
     "safetensors": Layout(".safetensors", _write_safetensors),
 }
@@ -145,14 +141,12 @@ def convert_bag(ref: Openable, *, folder: Path, to: str, dtype: str = "keep", sl
     numbers = bag.features.dtype if dtype == "keep" else DTYPES[dtype]
     if slide_mpp is not None:
         bag = _in_pixels(bag, slide_mpp)
-    try:
-        with atomic_write(target) as temporary:
-            layout.write(bag, temporary, numbers, finite_blocks(bag, numbers))
-            if target.exists() and filecmp.cmp(temporary, target, shallow=False):
-                raise _SameContentError
-    except _SameContentError:
-        return "kept"
-    return "written"
+    with suppress(_SameContentError), atomic_write(target) as temporary:
+        layout.write(bag, temporary, numbers, finite_blocks(bag, numbers))
+        if not target.exists() or not filecmp.cmp(temporary, target, shallow=False):
+            return "written"
+        raise _SameContentError
+    return "kept"
 
 
 def _in_pixels(bag: Bag, mpp: float) -> Bag:
@@ -188,16 +182,11 @@ def _numpy_type(bag: Bag, dtype: torch.dtype) -> np.dtype:
 def _geometry(bag: Bag) -> dict[str, object]:
     spec = bag.spec
     known: dict[str, object] = {"name": bag.slide_id, "overlap": spec.overlap}
-    if spec.size is not None:
-        known["patch_size"] = spec.size
-    if spec.size_level0 is not None:
-        known["patch_size_level0"] = spec.size_level0
+    known |= {"patch_size": spec.size, "patch_size_level0": spec.size_level0}
     if spec.mpp is not None:
         known["target_magnification"] = round(10.0 / spec.mpp, 3)
         if spec.size and spec.size_level0:
             known["level0_magnification"] = round(10.0 / spec.mpp * spec.size_level0 / spec.size, 3)
-        if (
-            spec.mpp_level0 is not None
-        ):  # as `panther slides` writes them: the magnifications are rounded, these are not
+        if spec.mpp_level0 is not None:  # as of `panther slides`: the magnifications are rounded, these are not
             known["panther"] = json.dumps({"level0_mpp": spec.mpp_level0, "mpp": spec.mpp}, sort_keys=True)
-    return known
+    return {name: value for name, value in known.items() if value is not None}

@@ -335,7 +335,7 @@ def shift(
     """
     from panther.errors import said_of
     from panther.evaluation.shift import changes, patients_of, read_site_and_label, site_shift
-    from panther.storage.embedding_files import read_weights
+    from panther.storage.embeddings import read_weights
 
     site, patient = site_column or "tissue_source_site", patient_column or "case_id"
     samples, weights, columns = read_weights(embeddings, site, patient)

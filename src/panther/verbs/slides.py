@@ -195,7 +195,7 @@ def extract(
     )
     from panther.slides import Job, PatchStep, SlideFiles, Tissue, TissueStep, list_slides, read_mpp_table
     from panther.slides.cache import SlideCache
-    from panther.slides.contours import write_annotation
+    from panther.slides.polygons import write_annotation
     from panther.store import check_output_folder, check_writable_folder
 
     find = TissueStep(_tissue_settings(tissue, tissue_settings or ()))
@@ -260,7 +260,7 @@ def extract(
         bags: dict[str, Any] = {**paths} if output is not None else {name: _load(path) for name, path in paths.items()}
     if output is None and not bags:
         raise InputError(next(iter(report.failures.values()), "steps: expected features, or an `output`"))
-    balance = features.balance if features is not None and cluster is None else None
+    balance = features.throughput if features is not None and cluster is None else None
     result = SlideBags(report, bags, job.folder, time.perf_counter() - start, balance, tiles is None)
     noted = ((row["slide"], row.get("note")) for row in report.rows)
     for text in [*notes, *_notes_on_slides(noted, "see summary.csv")]:
@@ -359,8 +359,7 @@ def _estimate(
     from panther.engine import collect
     from panther.machine import cores
     from panther.progress import duration
-    from panther.slides.plan import Planner, totals
-    from panther.slides.steps import joined
+    from panther.slides.steps import Planner, joined, totals
 
     plans, failures = collect(Planner(job, find, lay), refs, "planning", work)
     dims = (1024, 1280) if features is None else (features.dim,)

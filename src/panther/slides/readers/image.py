@@ -1,5 +1,6 @@
 """Plain images (png, jpg, bmp) as slides of one level; they do not know their resolution, so it must be given."""
 
+import warnings
 from pathlib import Path
 from types import MappingProxyType
 
@@ -20,11 +21,13 @@ class ImagePixels:
     vendor = "image"
 
     def __init__(self, path: Path) -> None:
-        with _opened(path) as image:
+        with warnings.catch_warnings():  # Pillow warns of a size that is accepted here
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            image = Image.open(path, formats=FORMATS)
+        with image:
             if image.width * image.height > LARGEST:
-                raise InputError(
-                    f"{path.name}: {image.width} x {image.height} pixels are too many for a plain image; convert it to a pyramidal TIFF."
-                )
+                size = f"{image.width} x {image.height} pixels are too many for a plain image"
+                raise InputError(f"{path.name}: {size}; convert it to a pyramidal TIFF")
             try:
                 self._array = _on_white(image)
             except (OSError, SyntaxError) as error:  # Pillow's errors for a file that is cut short
@@ -43,15 +46,6 @@ class ImagePixels:
 def open_image(path: Path) -> ImagePixels:
     """Open with Pillow, or raise its error."""
     return ImagePixels(path)
-
-
-def _opened(path: Path) -> Image.Image:
-    """Image whose size was not compared with Pillow's limit, which warns where ours refuses."""
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-        return Image.open(path, formats=FORMATS)
 
 
 def _on_white(image: Image.Image) -> np.ndarray:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from panther.errors import InputError
-from panther.slides.readers.direct import open_direct
+from panther.errors import require_packages
+from panther.slides.readers.tiles import open_direct
 from panther.slides.slide import slide_readers
 
 CACHE = 128 * 2**20  # bytes of decoded tiles: two rows of patches of a wide slide, so that no tile is decoded twice
@@ -98,12 +98,7 @@ def _set_cache(slide: Any, size: int) -> None:
 @slide_readers.register("openslide")
 def open_openslide(path: Path) -> OpenSlidePixels:
     """Open with OpenSlide, or raise its error."""
-    try:
-        import openslide  # noqa: F401
-    except ImportError as error:
-        raise InputError(
-            "Reading slides needs OpenSlide; install it with: pip install 'panther-wsi[slides]'."
-        ) from error
+    require_packages("slides", "openslide")
     return OpenSlidePixels(path)
 
 

@@ -1,4 +1,7 @@
-"""What all readers share: the registry, a look at the file, checks of what was read."""
+"""The registry of feature file formats, and the checks that all readers share.
+
+A reader raises errors without the name of the file; `open_bag` adds it once.
+"""
 
 import errno
 import math
@@ -14,12 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from panther.errors import InputError, NotABagError
+from panther.errors import InputError, NotABagError, said_of
 from panther.machine import reading
 from panther.registry import Nothing, Registry
 from panther.rows import Held
+from panther.storage.files import first_sentence
 from panther.storage.names import as_text
-from panther.storage.readers.h5_storage import own_dataset
+from panther.storage.readers.h5_storage import local_dataset
 from panther.types import Bag, Rows
 
 # by these endings a broken file is known as a broken bag
@@ -28,6 +32,7 @@ BAG_SUFFIXES = (*H5_SUFFIXES, ".pt", ".pth", ".npy", ".safetensors")
 
 NOT_THE_FILE = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN)  # short of memory or handles, not damage
 NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+HEAD = 512  # bytes that identify the format
 
 
 @dataclass(frozen=True)
@@ -47,22 +52,20 @@ class FileContent:
         """File opened as HDF5, or None."""
         import h5py
 
-        begins = self.head.startswith(b"\x89HDF\r\n\x1a\n")
-        if not begins and not (
-            self.path.suffix.lower() in H5_SUFFIXES and h5py.is_hdf5(self.path)
-        ):  # after a user block
-            return None
-        return h5py.File(self.path, "r")
+        is_h5 = self.head.startswith(b"\x89HDF\r\n\x1a\n")
+        if not is_h5 and self.path.suffix.lower() in H5_SUFFIXES:
+            is_h5 = h5py.is_hdf5(self.path)  # after a user block
+        return h5py.File(self.path, "r") if is_h5 else None
 
     def dataset(self, name: str) -> Any:
-        """Dataset at the root of the HDF5 file, or None; looked up once, however many readers ask."""
+        """Dataset at the root of the HDF5 file, or None; looked up once for all readers."""
         if name not in self._datasets:
-            self._datasets[name] = own_dataset(self.h5, name)
+            self._datasets[name] = local_dataset(self.h5, name)
         return self._datasets[name]
 
     @cached_property
     def geometry(self) -> Any:
-        """Attributes of `coords`, whatever that is, read when they are asked for."""
+        """Attributes of `coords`, also where that is no dataset."""
         return self.h5["coords"].attrs if "coords" in self.h5 else {}
 
     @cached_property
@@ -75,12 +78,12 @@ class FileContent:
             self.h5.close()
 
 
-Reader = Callable[[FileContent], Bag | None]  # None: this content is not mine
+Reader = Callable[[FileContent], Bag | None]  # None: a file of another format
 readers: Registry[Reader, Nothing] = Registry("feature file format", Nothing)
 
 
 def open_bag(path: Path | str, *, encoder_name: str | None = None, allow_mixed_resolution: bool = False) -> Bag:
-    """Open one feature file, whatever its layout; features stay on disk until they are asked for.
+    """Open one feature file, whatever its layout; features stay on disk until they are read.
 
     Parameters
     ----------
@@ -105,53 +108,51 @@ def open_bag(path: Path | str, *, encoder_name: str | None = None, allow_mixed_r
     (5, 8)
     """
     path = Path(path)
-    content = FileContent(path, first_bytes(path))
-    with reading():
-        bag = _opened(content)
+    with said_of(path):
+        content = FileContent(path, first_bytes(path))
+        with reading():
+            bag = _read(content)
     return replace(bag, encoder=encoder_name or bag.encoder, allow_mixed_resolution=allow_mixed_resolution)
 
 
-def _opened(content: FileContent) -> Bag:
-    path = content.path
+def _read(content: FileContent) -> Bag:
     try:
         for entry in readers:
             bag = entry.value(content)
             if bag is not None:
-                return replace(_checked(path, bag), path=path, format=entry.name)
+                if bag.features.dtype not in NUMBERS or bag.dim == 0:
+                    shape, dtype = tuple(bag.features.shape), bag.features.dtype
+                    raise InputError(f"features are {shape} of {dtype}, expected floating-point numbers (N, d)")
+                return replace(bag, path=content.path, format=entry.name)
         if content.h5 is not None:
-            raise _without_features(path, content.h5)
+            raise _without_features(content.h5)
     except (InputError, MemoryError):
         raise
     except BlockingIOError as error:  # HDF5 locks what it writes
-        raise InputError(f"{path}: another process is writing to it; wait until it has finished.") from error
+        raise InputError("another process is writing to it; wait until it has finished") from error
     except Exception as error:  # a broken file may raise anything
         if isinstance(error, OSError) and error.errno in NOT_THE_FILE:
-            raise InputError(
-                f"{path}: cannot be read now ({error.strerror}); the file need not be damaged: use fewer `workers=` and run again."
-            ) from error
-        raise InputError(
-            f"{path}: the file is damaged ({first_sentence(error)}); extract its features again."
-        ) from error
+            raise InputError(f"cannot be read now ({error.strerror}); use fewer `workers=` and run again") from error
+        raise InputError(f"the file is damaged ({first_sentence(error)}); extract its features again") from error
     finally:
         content.close()
-    expected = f"expected features in one of the layouts {', '.join(readers.names())}"
-    raise InputError(f"{path}: {what_it_is(content.head)}; {expected}.")
+    raise InputError(
+        f"{what_it_is(content.head)}; expected features in one of the layouts {', '.join(readers.names())}"
+    )
 
 
-def _without_features(path: Path, h5: Any) -> InputError:
+def _without_features(h5: Any) -> InputError:
     """Only a file of coordinates is clearly something else; any other may be a bag that was damaged."""
     import h5py
 
-    found = sorted(h5)
+    names = sorted(h5)
     for name in ("features", "feats"):
-        if name in found:
+        if name in names:
             what = "a link that leads nowhere" if h5.get(name) is None else "a group"
-            return InputError(f"{path}: `{name}` is {what}, not a dataset of numbers; extract its features again.")
+            return InputError(f"`{name}` is {what}, expected a dataset of numbers")
     if isinstance(h5.get("coords"), h5py.Dataset):
-        return NotABagError(
-            f"{path}: no dataset `features` or `feats` among {found}; coordinate files are not bags: give the folder with the features."
-        )
-    return InputError(f"{path}: no dataset `features` or `feats` among {found}; extract its features again.")
+        return NotABagError(f"no dataset `features` or `feats` among {names}; coordinate files are not bags")
+    return InputError(f"no dataset `features` or `feats` among {names}; extract its features again")
 
 
 def mapped(path: Path, dtype: np.dtype, offset: int, shape: tuple[int, ...]) -> Tensor:
@@ -160,65 +161,42 @@ def mapped(path: Path, dtype: np.dtype, offset: int, shape: tuple[int, ...]) -> 
         return torch.from_numpy(np.empty(shape, dtype.newbyteorder("=")))
     needed, size = offset + math.prod(shape) * dtype.itemsize, path.stat().st_size
     if needed > size or min(shape) < 0:
-        raise InputError(
-            f"{path}: declares an array {shape} of {needed:,} bytes, but the file has {size:,}; copy or extract it again."
-        )
+        raise InputError(f"declares an array {shape} of {needed:,} bytes, but the file has {size:,}; copy it again")
     # mode "c": private copy on write, so that torch gets the writable memory it wants and the file stays untouched
     array = np.memmap(path, dtype, "c", offset, shape)
     return torch.from_numpy(array if dtype.isnative else array.astype(dtype.newbyteorder("=")))
 
 
-def as_coords(path: Path, coords: Any, count: int) -> Held | None:
+def as_coords(coords: Any, count: int) -> Held | None:
     """Coordinates (N, 2) from (N, 2) or (1, N, 2), None where there are none; anything else is refused."""
     if coords is None:
         return None
     coords = torch.as_tensor(coords)
-    check_coords_shape(path, tuple(coords.shape), count)
+    check_coords_shape(tuple(coords.shape), count)
     return Held(coords.reshape(-1, 2).to(torch.float64 if coords.is_floating_point() else torch.int64))
 
 
-def check_coords_shape(path: Path, shape: tuple[int, ...], count: int) -> None:
+def check_coords_shape(shape: tuple[int, ...], count: int) -> None:
     """Refuse coordinates that are not one pair per patch."""
-    none_needed = count == 0 and 0 in shape  # an empty list is saved as (0,)
-    if shape not in ((count, 2), (1, count, 2)) and not none_needed:
-        raise InputError(
-            f"{path}: {count} rows of features but coords of shape {shape}; expected ({count}, 2). "
-            "Features and coordinates are from different runs: extract them again."
-        )
+    is_empty = count == 0 and 0 in shape  # an empty list is saved as (0,)
+    if shape not in ((count, 2), (1, count, 2)) and not is_empty:
+        raise InputError(f"{count} rows of features but coords of shape {shape}, expected ({count}, 2)")
 
 
-def check_numbers(path: Path, name: str, dtype: np.dtype) -> None:
+def check_numbers(name: str, dtype: np.dtype) -> None:
     """Refuse what is not a floating-point type that torch knows."""
     if dtype.kind != "f" or dtype.itemsize > 8:
-        raise InputError(
-            f"{path}: {name} holds {dtype}; expected floating-point numbers (float16, float32 or float64)."
-        )
+        raise InputError(f"{name} holds {dtype}, expected floating-point numbers (float16, float32 or float64)")
 
 
-def as_matrix(path: Path, rows: Rows, name: str) -> Rows:
+def as_matrix(rows: Rows, name: str) -> Rows:
     """(N, d) from (N, d) or (1, N, d); anything else is refused."""
     shape = tuple(rows.shape)
     if len(shape) == 3 and shape[0] == 1 and isinstance(rows, Tensor):
         return rows[0]
     if len(shape) != 2:
-        raise InputError(f"{path}: {name} has shape {shape}; expected (N, d) or (1, N, d), one row per patch.")
+        raise InputError(f"{name} has shape {shape}, expected (N, d) or (1, N, d), one row per patch")
     return rows
-
-
-def _checked(path: Path, bag: Bag) -> Bag:
-    if bag.features.dtype not in NUMBERS:
-        raise InputError(f"{path}: features are {bag.features.dtype}; expected floating-point numbers.")
-    if bag.dim == 0:
-        raise InputError(f"{path}: features have no columns (shape {tuple(bag.features.shape)}); extract them again.")
-    return bag
-
-
-def first_sentence(error: Exception) -> str:
-    """What went wrong, without HDF5's "Unable to synchronously open file (...)" around it."""
-    return str(error).split("(", 1)[-1].rstrip(")") if isinstance(error, OSError) else str(error)
-
-
-HEAD = 512  # bytes that say what a file is
 
 
 def first_bytes(path: Path) -> bytes:
@@ -226,35 +204,37 @@ def first_bytes(path: Path) -> bytes:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             kind = "a folder" if path.is_dir() else "a pipe or a device"
-            raise InputError(f"{path}: cannot be read, it is {kind}; expected a feature file.")
+            raise InputError(f"cannot be read, it is {kind}; expected a feature file")
         with path.open("rb") as handle:
             head = handle.read(HEAD)
-    except FileNotFoundError as error:
-        if path.is_symlink():
-            raise InputError(
-                f"{path}: is a link to {os.readlink(path)}, which is not there; mend the link, or fetch what it points to."
-            ) from error
-        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions.") from error
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions.") from error
+        if isinstance(error, FileNotFoundError) and path.is_symlink():
+            raise InputError(f"is a link to {os.readlink(path)}, which is not there") from error
+        raise InputError(f"cannot be read ({error.strerror})") from error
     if not head:
-        raise InputError(f"{path}: the file is empty (0 bytes); extract its features again.")
+        raise InputError("the file is empty (0 bytes); extract its features again")
     return head
 
 
+SIGNATURES = {
+    b"version https://git-lfs": "a pointer of Git LFS; fetch the features with `git lfs pull`",
+    **dict.fromkeys(
+        (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), "a plain pickle, which is never loaded; use numpy.save"
+    ),
+    b"\x1f\x8b": "compressed with gzip; unpack it",
+    **dict.fromkeys(
+        (b"<!doctype", b"<html", b"<?xml"), "a web page (HTML), as failed downloads leave it; download it again"
+    ),
+}
+
+
 def what_it_is(head: bytes) -> str:
-    """What a file is that no reader knows, and what to do."""
-    start = head.lstrip().lower()
+    """What a file is that no reader knows."""
     if not any(head):
-        return "the file is filled with zeros, as by a transfer that broke off; copy or extract it again"
-    if head.startswith(b"version https://git-lfs"):
-        return "a pointer of Git LFS, not the features themselves; fetch them with `git lfs pull`"
+        return "the file is filled with zeros, as by a transfer that broke off; copy it again"
     if b"annex/objects" in head[:256]:
-        return "a pointer of git-annex, not the features themselves; fetch them with `git annex get`"
-    if start.startswith((b"<!doctype", b"<html", b"<?xml")):
-        return "a web page (HTML), as downloads leave it when a login or an error comes between; download it again"
-    if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
-        return "a plain pickle, which could run code and is never loaded; save the tensor with torch.save or numpy.save"
-    if head.startswith(b"\x1f\x8b"):
-        return "compressed with gzip; unpack it"
-    return "no features found"
+        return "a pointer of git-annex; fetch the features with `git annex get`"
+    starts = (head, head.lstrip().lower())
+    return next(
+        (what for sign, what in SIGNATURES.items() if any(s.startswith(sign) for s in starts)), "no features found"
+    )

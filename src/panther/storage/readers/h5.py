@@ -16,7 +16,8 @@ from torch import Tensor
 
 from panther.errors import InputError
 from panther.machine import reading
-from panther.storage.readers.base import FileContent, check_coords_shape, check_numbers, first_sentence, mapped, readers
+from panther.storage.files import first_sentence
+from panther.storage.readers.base import FileContent, check_coords_shape, check_numbers, mapped, readers
 from panther.storage.readers.h5_storage import ChunkOffsets, StoredBytes, check_storage, chunk_offsets
 from panther.types import Bag, PatchSpec, Rows
 
@@ -26,49 +27,32 @@ def text(value: Any) -> str | None:
     return value.decode() if isinstance(value, bytes) else None if value is None else str(value)
 
 
-def described(file: FileContent) -> bool:
-    """Whether TRIDENT's attributes say what the features are; CLAM's files have none."""
-    features = file.dataset("features").attrs
-    return "encoder" in features or "name" in features or "patch_size_level0" in file.geometry
-
-
 def h5_bag(file: FileContent, name: str, spec: PatchSpec, encoder: str | None) -> Bag:
     """Bag of the dataset ``name`` and, where the file has them, ``coords``."""
-    features = h5_rows(file.path, file.dataset(name))
-    coords = None
-    if (places := file.dataset("coords")) is not None:
-        check_storage(file.path, places)
-        check_coords_shape(file.path, places.shape, int(features.shape[0]))
-        coords = Coordinates(file.path)
-    return Bag(file.slide_id, features, coords, spec, encoder)
+    features, coords = h5_rows(file.path, file.dataset(name)), file.dataset("coords")
+    if coords is not None:
+        check_storage(coords)
+        check_coords_shape(coords.shape, int(features.shape[0]))
+    return Bag(file.slide_id, features, None if coords is None else Coordinates(file.path), spec, encoder)
 
 
 def h5_rows(path: Path, dataset: Any) -> Rows:
     """Rows of a dataset (N, d) or (1, N, d)."""
-    shape = dataset.shape
-    if len(shape) == 3 and shape[0] == 1:
-        shape = shape[1:]
+    name, dtype, shape = dataset.name[1:], dataset.dtype, dataset.shape
     if len(shape) == 1:
         raise InputError(
-            f"{path}: {dataset.name[1:]} is one vector of {shape[0]} numbers, a slide's and not its patches'; in a study name its folder as "
-            "embeddings: {name: folder}."
+            f"{name} is one vector of {shape[0]} numbers, a slide's and not its patches': use it as `embeddings`"
         )
+    if len(shape) == 3 and shape[0] == 1:
+        shape = shape[1:]
     if len(shape) != 2:
-        raise InputError(
-            f"{path}: {dataset.name[1:]} has shape {dataset.shape}; expected (N, d) or (1, N, d), one row per patch."
-        )
-    dtype = dataset.dtype
-    check_numbers(path, dataset.name[1:], dtype)
+        raise InputError(f"{name} has shape {dataset.shape}, expected (N, d) or (1, N, d), one row per patch")
+    check_numbers(name, dtype)
     in_user_block = dataset.file.userblock_size > 0  # places of versions of HDF5 count it or not
-    plain = (
-        not in_user_block
-        and dataset.chunks is not None
-        and dataset.id.get_create_plist().get_nfilters() == 0
-        and dtype.isnative
-    )
-    if plain and dataset.chunks == (dataset.chunks[0], shape[1]) and 0 not in shape:
+    by_rows = dataset.chunks is not None and dataset.chunks == (dataset.chunks[0], shape[1]) and 0 not in shape
+    if by_rows and not in_user_block and dtype.isnative and dataset.id.get_create_plist().get_nfilters() == 0:
         return ChunkedRows(path, dataset.name, shape, dtype, chunk_offsets(path, dataset), dataset.chunks[0])
-    check_storage(path, dataset)
+    check_storage(dataset)
     if 0 in shape:
         return mapped(path, dtype, 0, shape)
     offset = None if dataset.is_virtual or in_user_block else dataset.id.get_offset()
@@ -178,85 +162,69 @@ class ChunkedRows(_Stored):
 
 def unreadable(path: Path, rows: slice, error: Exception) -> InputError:
     """Rows that a file does not give."""
-    return InputError(
-        f"{path}: rows {rows.start} to {rows.stop} cannot be read ({first_sentence(error)}); extract its features again."
-    )
+    return InputError(f"{path}: rows {rows.start} to {rows.stop} cannot be read ({first_sentence(error)})")
 
 
-OURS = {
-    "weights",
-    "written_by",
-}  # attributes of features that `panther slides` and `panther convert` write, and TRIDENT does not
+# attributes of features that `panther slides` and `panther convert` write, and TRIDENT does not
+OURS = {"weights", "written_by"}
 
 
 @readers.register("trident")
 def trident(file: FileContent) -> Bag | None:
-    """Read TRIDENT's layout; the attributes tell it from CLAM's."""
-    features = file.dataset("features")
-    if features is None or features.ndim == 3 or not described(file):
+    """TRIDENT's layout; its attributes distinguish it from CLAM's."""
+    if _layout(file) != "trident":
         return None
-    return h5_bag(file, "features", _spec(dict(file.geometry)), _encoder(dict(features.attrs)))
-
-
-def _encoder(about: dict[str, Any]) -> str | None:
-    """Encoder's name; what TRIDENT itself calls ctranspath has the weights of CHIEF."""
+    about = dict(file.dataset("features").attrs)
     name = text(about.get("encoder"))
-    return "chief-ctranspath" if name == "ctranspath" and not OURS & set(about) else name
-
-
-def _spec(geometry: dict[str, Any]) -> PatchSpec:
-    exact = json.loads(text(geometry.get("panther")) or "{}")  # of `panther slides`: magnifications are rounded
-    size, size_level0 = _whole(geometry.get("patch_size")), _whole(geometry.get("patch_size_level0"))
-    mpp = _mpp(geometry.get("target_magnification"))
-    mpp_level0 = _mpp(geometry.get("level0_magnification"))
-    if mpp is None and mpp_level0 and size and size_level0:
-        mpp = mpp_level0 * size_level0 / size
-    return PatchSpec(
-        mpp=exact.get("mpp") or mpp,
-        size=size,
-        size_level0=size_level0,
-        overlap=_whole(geometry.get("overlap")) or 0,
-        mpp_level0=exact.get("level0_mpp"),
-    )
-
-
-def _mpp(magnification: Any) -> float | None:
-    """20x is 0.5 um/px."""
-    return 10.0 / float(magnification) if magnification and float(magnification) > 0 else None
-
-
-def _whole(value: Any) -> int | None:
-    return None if value is None else int(value)
+    if name == "ctranspath" and not OURS & set(about):
+        name = "chief-ctranspath"  # TRIDENT's ctranspath has the weights of CHIEF
+    return h5_bag(file, "features", _spec(dict(file.geometry)), name)
 
 
 @readers.register("clam")
 def clam(file: FileContent) -> Bag | None:
-    """Read the plain layout."""
-    features = file.dataset("features")
-    if features is None or features.ndim == 3 or described(file):
-        return None
-    return h5_bag(file, "features", PatchSpec(), None)
+    """Features without attributes."""
+    return h5_bag(file, "features", PatchSpec(), None) if _layout(file) == "clam" else None
 
 
 @readers.register("batched")
 def batched(file: FileContent) -> Bag | None:
-    """Read features with a leading dimension of one."""
+    """Features with a leading dimension of one."""
+    return h5_bag(file, "features", PatchSpec(), None) if _layout(file) == "batched" else None
+
+
+def _layout(file: FileContent) -> str | None:
+    """Which of the layouts with `features` a file has."""
     features = file.dataset("features")
-    if features is None or features.ndim != 3:
-        return None
-    return h5_bag(file, "features", PatchSpec(), None)
+    if features is None or features.ndim == 3:
+        return None if features is None else "batched"
+    about = features.attrs
+    return "trident" if "encoder" in about or "name" in about or "patch_size_level0" in file.geometry else "clam"
+
+
+def _spec(geometry: dict[str, Any]) -> PatchSpec:
+    exact = json.loads(text(geometry.get("panther")) or "{}")  # of `panther slides`: magnifications are rounded
+    size, size_level0, overlap = (
+        None if (value := geometry.get(name)) is None else int(value)
+        for name in ("patch_size", "patch_size_level0", "overlap")
+    )
+    mpp, mpp_level0 = (  # 20x is 0.5 um/px
+        10.0 / float(power) if (power := geometry.get(name)) and float(power) > 0 else None
+        for name in ("target_magnification", "level0_magnification")
+    )
+    if mpp is None and mpp_level0 and size and size_level0:
+        mpp = mpp_level0 * size_level0 / size
+    mpp = exact.get("mpp") or mpp
+    return PatchSpec(mpp, size, size_level0=size_level0, overlap=overlap or 0, mpp_level0=exact.get("level0_mpp"))
 
 
 @readers.register("stamp")
 def stamp(file: FileContent) -> Bag | None:
-    """Read STAMP's layout."""
+    """STAMP's layout."""
     if file.dataset("feats") is None:
         return None
     about = file.h5.attrs
     micrometres, pixels = about.get("tile_size_um"), about.get("tile_size_px")
-    spec = PatchSpec(
-        mpp=float(micrometres) / float(pixels) if micrometres and pixels else None,
-        size=int(pixels) if pixels else None,
-        coords_unit="um",
-    )
+    mpp = float(micrometres) / float(pixels) if micrometres and pixels else None
+    spec = PatchSpec(mpp, int(pixels) if pixels else None, coords_unit="um")
     return h5_bag(file, "feats", spec, text(about.get("extractor")))

@@ -6,7 +6,7 @@ Torch's files are loaded with weights_only=True: a file is never executed.
 import json
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -31,54 +31,47 @@ from panther.types import Bag
 
 @readers.register("npy")
 def npy(file: FileContent) -> Bag | None:
-    """Read a .npy file; pickled (object) arrays are refused."""
+    """A .npy file; pickled (object) arrays are refused."""
     if not file.head.startswith(npy_format.MAGIC_PREFIX):
         return None
+    with file.path.open("rb") as handle:
+        shape, fortran, dtype = read_npy_header(handle)
+        check_numbers("the array", dtype)
+        rows = mapped(file.path, dtype, handle.tell(), shape[::-1] if fortran else shape)
+    return Bag(file.slide_id, as_matrix(rows.permute(*range(rows.ndim)[::-1]) if fortran else rows, "the array"))
+
+
+def read_npy_header(handle: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, order and type of a .npy array, whose numbers begin where the handle is then."""
     try:
-        with file.path.open("rb") as handle:
-            version = npy_format.read_magic(handle)
-            read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
-            shape, fortran, dtype = read(handle)
-            offset = handle.tell()
-        check_numbers(file.path, "the array", dtype)
-        rows = (
-            mapped(file.path, dtype, offset, shape[::-1]).permute(*range(len(shape))[::-1])
-            if fortran
-            else mapped(file.path, dtype, offset, shape)
-        )
+        version = npy_format.read_magic(handle)
+        read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+        return read(handle)
     except (ValueError, EOFError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{file.path}: the array is damaged ({str(error).splitlines()[0]}); save it again.") from error
-    return Bag(file.slide_id, as_matrix(file.path, rows, "the array"))
+        raise InputError(f"the array is damaged ({str(error).splitlines()[0]}); save it again") from error
 
 
 @readers.register("safetensors")
 def safetensors_file(file: FileContent) -> Bag | None:
-    """Read tensors by name; the header, 8 bytes of length and JSON, says which format it is."""
+    """Tensors by name; the header, 8 bytes of length and JSON, identifies the format."""
     length = int.from_bytes(file.head[:8], "little")
     if file.head[8:9] != b"{" or (length > file.path.stat().st_size and file.path.suffix != ".safetensors"):
         return None
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
-    try:
-        with safe_open(file.path, framework="pt") as handle:
-            names, metadata = set(handle.keys()), handle.metadata() or {}
-            own = kind_of(metadata)
-            if own and "features" not in names:
-                raise NotABagError(f"{file.path}: holds {own} of this package, not features.")
-            name = next((n for n in ("features", "feats") if n in names), None)
-            if name is None and len(names) == 1:
-                (name,) = names
-            if name is None:
-                raise InputError(f"{file.path}: tensors {sorted(names)}; expected one called `features`.")
-            features, coords = handle.get_tensor(name), handle.get_tensor("coords") if "coords" in names else None
-    except SafetensorError as error:
-        raise InputError(f"{file.path}: the file is damaged ({error}); save it again.") from error
-    rows = as_matrix(file.path, features, name)
-    places = as_coords(file.path, coords, int(rows.shape[0]))
+    with safe_open(file.path, framework="pt") as handle:
+        names, metadata = list(handle.keys()), handle.metadata() or {}
+        kind = kind_of(metadata)
+        if kind and "features" not in names:
+            raise NotABagError(f"holds {kind} of this package, not features")
+        name = next((n for n in ("features", "feats") if n in names), names[0] if len(names) == 1 else None)
+        if name is None:
+            raise InputError(f"tensors {sorted(names)}, expected one called `features`")
+        rows, coords = handle.get_tensor(name), handle.get_tensor("coords") if "coords" in names else None
+    rows = as_matrix(rows, name)
     about = {"encoder": metadata.get("encoder"), **json.loads(metadata.get("bag", "{}"))}
-    return Bag(file.slide_id, rows, places, spec_from(about.get("patch_spec")), about["encoder"])
+    coords = as_coords(coords, int(rows.shape[0]))
+    return Bag(file.slide_id, rows, coords, spec_from(about.get("patch_spec")), about["encoder"])
 
 
 ZIP, LEGACY = b"PK\x03\x04", b"\x80\x02\x8a\nl\xfc\x9cF"  # the second until torch 1.6
@@ -86,67 +79,55 @@ ZIP, LEGACY = b"PK\x03\x04", b"\x80\x02\x8a\nl\xfc\x9cF"  # the second until tor
 
 @readers.register("pt")
 def torch_file(file: FileContent) -> Bag | None:
-    """Read a tensor, or a dictionary with `features` or `feats` and perhaps `coords`."""
+    """A tensor, or a dictionary with `features` or `feats` and perhaps `coords`."""
     if not file.head.startswith((ZIP, LEGACY)):
         return None
     if file.head.startswith(ZIP) and file.path.suffix.lower() == ".npz":
-        raise InputError(
-            f"{file.path}: an archive of arrays (.npz), which is no feature file; save the features with numpy.save or `panther.save_bag`."
-        )
-    content = _loaded(file.path, file.head.startswith(ZIP))
+        raise InputError("an archive of arrays (.npz), expected e.g. .npy: numpy.save or `panther.save_bag`")
+    content = _load(file.path, file.head)
     coords = content.get("coords") if isinstance(content, dict) else None
-    features = as_matrix(file.path, _features(file.path, content), "the tensor")
+    features = as_matrix(_features(file.path, content), "the tensor")
     _check_size(file.path, coords)
     count = int(features.shape[0])
     if not isinstance(content, dict):
         coords = _slideflow_locations(file.path, count)
-    return Bag(file.slide_id, features, as_coords(file.path, coords, count))
+    return Bag(file.slide_id, features, as_coords(coords, count))
 
 
 def load_tensor(path: Path) -> Tensor:
     """The tensor of a file, or `features` or `feats` of a dictionary, of whatever shape."""
     head = first_bytes(path)
     if not head.startswith((ZIP, LEGACY)):
-        raise InputError(f"{path}: {what_it_is(head)}; expected a tensor saved by torch.")
-    return _features(path, _loaded(path, head.startswith(ZIP)))
+        raise InputError(f"{what_it_is(head)}; expected a tensor saved by torch")
+    return _features(path, _load(path, head))
 
 
-def _loaded(path: Path, zipped: bool) -> Any:
+def _load(path: Path, head: bytes) -> Any:
+    zipped = head.startswith(ZIP)
     try:
-        if zipped:
-            _refuse_compressed(path)
+        if zipped:  # `torch.save` never compresses; a compressed archive may unpack to any size
+            with zipfile.ZipFile(path) as archive:
+                if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+                    raise InputError("a compressed archive, which torch.save does not write; save it again")
         return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped or None)
     except (MemoryError, InputError):
         raise
     except Exception as error:  # a broken pickle may raise anything
-        raise InputError(
-            f"{path}: not a plain tensor file, or damaged; only tensors are loaded, code never. Save it again with torch.save(tensor, path)."
-        ) from error
+        raise InputError("damaged, or not a plain tensor file; only tensors are loaded, code never") from error
 
 
 def _features(path: Path, content: Any) -> Tensor:
-    found = content.get("features", content.get("feats")) if isinstance(content, dict) else content
-    if not isinstance(found, Tensor) or found.layout != torch.strided:
-        raise InputError(
-            f"{path}: holds no plain tensor of features; expected a tensor (N, d) or a dictionary with `features`."
-        )
-    _check_size(path, found)
-    return found.detach()
-
-
-def _refuse_compressed(path: Path) -> None:
-    """`torch.save` never compresses; an archive that is may unpack to any size, and would be mapped as if it were not."""
-    with zipfile.ZipFile(path) as archive:
-        if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
-            raise InputError(f"{path}: a compressed archive, which torch.save does not write; save it again.")
+    tensor = content.get("features", content.get("feats")) if isinstance(content, dict) else content
+    if not isinstance(tensor, Tensor) or tensor.layout != torch.strided:
+        raise InputError("holds no plain tensor, expected a tensor (N, d) or a dictionary with `features`")
+    _check_size(path, tensor)
+    return tensor.detach()
 
 
 def _check_size(path: Path, tensor: object) -> None:
     """A tensor may repeat one number a billion times (`expand`) in a file of a kilobyte."""
     if isinstance(tensor, Tensor) and tensor.numel() * tensor.element_size() > path.stat().st_size:
-        raise InputError(
-            f"{path}: declares a tensor {tuple(tensor.shape)}, but the file has {path.stat().st_size:,} bytes; save it again."
-        )
+        raise InputError(f"declares a tensor {tuple(tensor.shape)}, but the file has {path.stat().st_size:,} bytes")
 
 
 def _slideflow_locations(path: Path, count: int) -> Tensor | None:
@@ -161,4 +142,4 @@ def _slideflow_locations(path: Path, count: int) -> Tensor | None:
         with index.open("rb") as handle:
             return torch.from_numpy(np.load(handle, allow_pickle=False)["arr_0"].astype(np.int64))
     except Exception as error:  # a broken archive may raise anything
-        raise InputError(f"{index}: no locations could be read ({error}); expected `arr_0` (N, 2).") from error
+        raise InputError(f"{index}: no locations could be read ({error}), expected `arr_0` (N, 2)") from error

@@ -12,7 +12,7 @@ from panther.explain.shares import pooled
 from panther.models.model import load_model, read_about
 from panther.models.predict import predict_bags
 from panther.models.tasks import tasks
-from panther.storage.embedding_files import read_vectors, read_weights
+from panther.storage.embeddings import read_vectors, read_weights
 from panther.viewer.contents import SlideEntry
 
 RISK, VALUE = "risk", "value"

@@ -8,7 +8,7 @@ from panther.errors import InputError
 from panther.explain.atlas import Place
 from panther.explain.scene import MapSettings
 from panther.slides import open_slide
-from panther.slides.contours import read_contours
+from panther.slides.polygons import read_contours
 from panther.store import version_of
 from panther.viewer.contents import SlideEntry
 from panther.viewer.kept import Kept

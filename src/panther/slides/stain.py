@@ -5,10 +5,13 @@ vectors times their amounts. All pixels lie in the plane of two stains, which is
 stains are the extreme directions in it. Normalising keeps the amounts and changes the vectors: in densities it is one 3 x 3 matrix.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+
+from panther.errors import InputError, check_choice
 
 WHITE = 240.0  # light that passes glass, of 255
 FAINT = 0.15  # optical density below which a pixel is glass
@@ -82,3 +85,26 @@ def _stained(density: np.ndarray) -> np.ndarray:
     """
     red, green, blue = density.T
     return density[(density.min(1) > FAINT) & (density.max(1) < OPAQUE) & (green > 0.6 * red) & (green > 1.05 * blue)]
+
+
+METHODS: dict[str, Callable[[np.ndarray], StainFit]] = {StainFit.METHOD: fit_stains}
+PATCHES = 64  # read to see the stains
+EVERY = 4  # row and column of a patch that is looked at
+
+
+def check_method(name: str) -> None:
+    """Refuse a stain normalisation that there is not."""
+    if name == "augment":
+        raise InputError("stain: features are encoded once, so stains cannot be augmented, expected `stain=macenko`")
+    check_choice("stain normalisation", name, METHODS)
+
+
+def fit_slide(method: str, read: Callable[[Any], np.ndarray], places: np.ndarray) -> StainFit:
+    """Stains by the patches at some of ``places``; NotStained where they cannot be told."""
+    samples = []
+    for place in places[np.unique(np.linspace(0, len(places) - 1, PATCHES).round().astype(int))] if len(places) else ():
+        try:
+            samples.append(read(place)[::EVERY, ::EVERY].reshape(-1, 3))
+        except InputError:
+            continue  # a damaged patch is reported where it is encoded
+    return METHODS[method](np.concatenate(samples) if samples else np.zeros((0, 3), np.uint8))
