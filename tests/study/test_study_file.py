@@ -15,7 +15,7 @@ from panther.models.tasks import check_loss, loss_names, tasks
 from panther.study.file import Study, load_study
 from panther.study.templates import TEMPLATES, find_template, literal_text
 from panther.study.templates import write_study as write_study_file
-from panther_demo.studies import TASKS, write_study
+from panther_demo.pipeline import TASKS, write_study
 
 SMALL = {"name": "s", "table": "t.csv", "features": {"uni": "f"}, "task": {"label": "subtype"}}
 
