@@ -7,12 +7,9 @@ import pandas as pd
 
 from panther.errors import InputError
 from panther.evaluation.intervals import is_perfect
-from panther.evaluation.metrics import LOWER_IS_BETTER, OF_LABEL
+from panther.evaluation.metrics import LOWER_IS_BETTER, METRICS, OF_LABEL, Metric
 from panther.storage.tables import with_points
 
-# wherever it is tested; balanced accuracy depends on the classes there
-CHANCE = dict.fromkeys(("c_index", "c_index_uno", "auroc", "macro_auroc"), 0.5)
-CHANCE |= dict.fromkeys(("quadratic_kappa", "pearson", "spearman", "r2"), 0.0)
 BALANCED = "balanced_accuracy"
 FEW = 10  # patients, below which the result of a group is mostly chance and it is not called the worst
 MOST_VALUES = 10  # different numbers, above which they are cut into thirds
@@ -36,7 +33,7 @@ def chance(metric: str, predictions: pd.DataFrame) -> float | None:
     """
     if metric == BALANCED:
         return float((1 / (patients_of_classes(predictions) > 0).sum(axis=1)).mean())
-    return CHANCE["auroc"] if metric.startswith(OF_LABEL) else CHANCE.get(metric)
+    return METRICS.get("auroc" if metric.startswith(OF_LABEL) else metric, Metric("")).chance
 
 
 def chance_in_resamples(metric: str, predictions: pd.DataFrame) -> float | None:
