@@ -18,10 +18,10 @@ import torch
 
 import _harness as harness
 from panther.search.neighbours import WAYS, searchable
-from panther.search.retrieval import retrieval
 from panther.statistics import Apart
 from panther.storage.embeddings import Embeddings, EmbeddingTable, open_embeddings, write_embeddings
 from panther.types import Prototypes
+from panther.verbs.search import retrieval
 
 SLIDES, C, D, K = 100_000, 8, 124, 10  # C (1 + 2 D) = 1,992 numbers
 TARGET = 1.0  # seconds a query
@@ -78,7 +78,7 @@ def ask(opened: Embeddings, on: str, query: int = 77) -> list[int]:
     """Rows of the nearest slides."""
     way = searchable(opened, on)
     apart = [Apart(np.array([query]), np.arange(len(opened.samples)))]
-    return way.nearest(way.row(query), K, apart)[0].rows.tolist()
+    return way.nearest(way.rows[query : query + 1].double().numpy(), K, apart)[0].rows.tolist()
 
 
 def in_numpy(opened: Embeddings) -> Callable[[], list[int]]:

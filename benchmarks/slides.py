@@ -165,8 +165,9 @@ def decoding(path: Path, patches: int, ask: Ask | None) -> None:
             }
             if ask is not None:
                 ask("open", slide=str(path), mpp=mpp0)
+                patches = len(coords)
                 for way in ("iterate", "load"):
-                    sides[way] = lambda w=way, n=len(coords): ask(w, patches=n, workers=cores())
+                    sides[way] = lambda w=way, n=patches: ask(w, patches=n, workers=cores())
             seconds = harness.interleaved(sides, ROUNDS)
         rates = {name: len(coords) / took for name, took in seconds.items()}
         pairs = [("the loop, one process each", "one", "loop"), ("the loop in as many processes", "all", "loops")]

@@ -3,7 +3,7 @@
 `python benchmarks/sureness.py` needs no arguments. Coverage: calibration patients and new patients are drawn from one world, whose patients of
 many slides are harder; a set is learned from the first and judged on one slide of each of the second. Counting slides instead of patients
 is the usual shortcut. Then a study in which nothing is learnt: the patients of the other folds calibrate, whose models were trained on the test
-patients. Then one threshold against one for each class. Cost: what `learn_sureness` adds to one model, and the tables of one method.
+patients. Then one threshold against one for each class. Cost: what `fit_sureness` adds to one model, and the tables of one method.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from panther.evaluation.calibration import (
 )
 from panther.evaluation.outlying import fit_cloud
 from panther.models.probes import fit_logistic
-from panther.study.sureness.rows import Pooled, tables_of
+from panther.study.sureness import Pooled, tables_of
 
 STUDIED = 80
 

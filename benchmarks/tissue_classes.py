@@ -16,8 +16,7 @@ import torch
 import _harness as harness
 from panther.aggregators import build
 from panther.explain.concordance.agreement import agreement, contingency, left_out_accuracy, majority, match_tumour
-from panther.explain.concordance.tiles import LabelledTiles
-from panther.explain.concordance.tissue_classifier import fit_classifier
+from panther.explain.concordance.tissue_classifier import LabelledTiles, fit_classifier
 from panther.prototypes import KMeansSettings, fit_bags
 from panther.types import Bag
 from small_bags import tiles_by_class

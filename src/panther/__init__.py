@@ -1,7 +1,7 @@
 """panther-wsi: morphological prototypes for whole-slide images (PANTHER, CVPR 2024).
 
 Everything that a notebook needs is a name of this module. Features are given as a folder, a file, or a list of bags, arrays or paths; tables as
-a path or a DataFrame; prototypes and models as a path or a value. What is wrong with them is said by `InputError`.
+a path or a DataFrame; prototypes and models as a path or a value. Input that cannot be used raises `InputError`.
 
 Slides and features
     `open_slide` opens a whole-slide image, `extract` finds its tissue and encodes its patches; `open_bag` and `list_bags` read the features of one
@@ -38,12 +38,7 @@ if TYPE_CHECKING:
     from panther.errors import InputError
     from panther.estimators import EmbeddingClassifier, EmbeddingCox, EmbeddingRegressor, EmbeddingScaler, Panther
     from panther.estimators.site_kfold import SiteKFold
-    from panther.explain.attribution.make import attribute
-    from panther.explain.concordance.make import concordance
-    from panther.explain.kaplan_meier import kaplan_meier
     from panther.models.model import load_model, save_model
-    from panther.search.retrieval import retrieval
-    from panther.search.similar import similar
     from panther.slides.slide import open_slide
     from panther.storage.bags import list_bags
     from panther.storage.clinical import Columns
@@ -52,67 +47,53 @@ if TYPE_CHECKING:
     from panther.storage.writers import save_bag
     from panther.types import Bag, Mixture, PatchSpec, Prototypes, SlideEmbedding
     from panther.verbs.atlas import make_atlas
+    from panther.verbs.attribute import attribute, kaplan_meier
     from panther.verbs.cohort import make_splits
+    from panther.verbs.concordance import concordance
     from panther.verbs.data import convert, inspect
     from panther.verbs.embed import embed_cohort
     from panther.verbs.map import make_map
     from panther.verbs.model import predict, train
     from panther.verbs.prototypes import choose_c, compare_prototypes, fit_prototypes, shift
     from panther.verbs.report import make_report
+    from panther.verbs.search import retrieval, similar
     from panther.verbs.slides import extract
     from panther.verbs.study import run_study
     from panther.verbs.view import view
 
 # Imported when first used: `import panther` and `panther --help` stay fast.
-_HOMES = {
-    "Bag": "panther.types",
-    "Cohort": "panther.cohort.load",
-    "Columns": "panther.storage.clinical",
-    "EmbeddingClassifier": "panther.estimators",
-    "EmbeddingCox": "panther.estimators",
-    "EmbeddingRegressor": "panther.estimators",
-    "EmbeddingScaler": "panther.estimators",
-    "InputError": "panther.errors",
-    "Mixture": "panther.types",
-    "Panther": "panther.estimators",
-    "PatchSpec": "panther.types",
-    "Prototypes": "panther.types",
-    "SiteKFold": "panther.estimators.site_kfold",
-    "SlideEmbedding": "panther.types",
-    "Split": "panther.cohort.splits",
-    "attribute": "panther.explain.attribution.make",
-    "build": "panther.aggregators",
-    "choose_c": "panther.verbs.prototypes",
-    "compare_prototypes": "panther.verbs.prototypes",
-    "concordance": "panther.explain.concordance.make",
-    "convert": "panther.verbs.data",
-    "embed": "panther.aggregators.embed",
-    "embed_cohort": "panther.verbs.embed",
-    "extract": "panther.verbs.slides",
-    "fit_prototypes": "panther.verbs.prototypes",
-    "inspect": "panther.verbs.data",
-    "kaplan_meier": "panther.explain.kaplan_meier",
-    "list_bags": "panther.storage.bags",
-    "load_cohort": "panther.cohort.load",
-    "load_model": "panther.models.model",
-    "load_prototypes": "panther.storage.prototypes",
-    "make_atlas": "panther.verbs.atlas",
-    "make_map": "panther.verbs.map",
-    "make_report": "panther.verbs.report",
-    "make_splits": "panther.verbs.cohort",
-    "open_bag": "panther.storage.readers",
-    "open_slide": "panther.slides.slide",
-    "predict": "panther.verbs.model",
-    "retrieval": "panther.search.retrieval",
-    "run_study": "panther.verbs.study",
-    "save_bag": "panther.storage.writers",
-    "save_model": "panther.models.model",
-    "save_prototypes": "panther.storage.prototypes",
-    "shift": "panther.verbs.prototypes",
-    "similar": "panther.search.similar",
-    "train": "panther.verbs.model",
-    "view": "panther.verbs.view",
+_NAMES = {
+    "panther.aggregators": "build",
+    "panther.aggregators.embed": "embed",
+    "panther.cohort.load": "Cohort load_cohort",
+    "panther.cohort.splits": "Split",
+    "panther.errors": "InputError",
+    "panther.estimators": "EmbeddingClassifier EmbeddingCox EmbeddingRegressor EmbeddingScaler Panther",
+    "panther.estimators.site_kfold": "SiteKFold",
+    "panther.models.model": "load_model save_model",
+    "panther.slides.slide": "open_slide",
+    "panther.storage.bags": "list_bags",
+    "panther.storage.clinical": "Columns",
+    "panther.storage.prototypes": "load_prototypes save_prototypes",
+    "panther.storage.readers": "open_bag",
+    "panther.storage.writers": "save_bag",
+    "panther.types": "Bag Mixture PatchSpec Prototypes SlideEmbedding",
+    "panther.verbs.atlas": "make_atlas",
+    "panther.verbs.attribute": "attribute kaplan_meier",
+    "panther.verbs.cohort": "make_splits",
+    "panther.verbs.concordance": "concordance",
+    "panther.verbs.data": "convert inspect",
+    "panther.verbs.embed": "embed_cohort",
+    "panther.verbs.map": "make_map",
+    "panther.verbs.model": "predict train",
+    "panther.verbs.prototypes": "choose_c compare_prototypes fit_prototypes shift",
+    "panther.verbs.report": "make_report",
+    "panther.verbs.search": "retrieval similar",
+    "panther.verbs.slides": "extract",
+    "panther.verbs.study": "run_study",
+    "panther.verbs.view": "view",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = [
     "Bag",
     "Cohort",
@@ -168,7 +149,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'panther' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)  # found without this function from now on
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)  # from now on without this function
     return value
 
 

@@ -20,7 +20,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import count, islice
@@ -511,10 +511,8 @@ def _end_with_parent() -> None:
 
 AUTO = "auto"
 SMALL_JOB = 500e6  # bytes of features that one process reads faster than several start
-GPU_PROCESSES, GPU_MEMORY = (
-    15,
-    1e9,
-)  # largest number of processes that feed a GPU by default, and bytes of its memory for each
+GPU_PROCESSES = 15  # that feed a GPU by default, at most
+GPU_MEMORY = 1e9  # bytes of a GPU's memory for each of them
 MANY_CORES = 8
 
 
@@ -586,10 +584,7 @@ def open_work(
         return
     device = find_device(device)
     processes = count_processes(workers, bags, device)
-    if processes == 0:
-        yield Work(None, device, track)
-        return
-    with open_executor(processes) as executor:
+    with open_executor(processes) if processes else nullcontext() as executor:
         yield Work(executor, device, track)
 
 
@@ -600,19 +595,14 @@ def is_cluster(workers: int | str) -> bool:
 
 
 def count_processes(workers: int | str, bags: Iterable[Any] | None, device: str = "cpu") -> int:
-    """Number of worker processes of this machine; 0 is this process."""
-    workers = parse_workers(workers)
-    if isinstance(workers, str):
-        return suitable_processes(bags, device)
-    return {0: cores(), 1: int(SESSION.is_command)}.get(workers, workers)
-
-
-def suitable_processes(bags: Iterable[Any] | None, device: str = "cpu") -> int:
-    """Number of worker processes for these bags; 0 is this process.
+    """Number of worker processes of this machine, for "auto" as many as suit these bags; 0 is this process.
 
     A GPU is fed by as many processes as there are cores; of many cores one is for this process, which collects the results.
     Every worker imports the script that started it, which only a guarded script survives: there, the default is this process.
     """
+    workers = parse_workers(workers)
+    if not isinstance(workers, str):
+        return {0: cores(), 1: int(SESSION.is_command)}.get(workers, workers)
     is_small = bags is not None and sum(p.stat().st_size for b in bags for p in b.files if p.exists()) < SMALL_JOB
     if not SESSION.is_command and (is_small or not hasattr(sys, "ps1")):  # a notebook is no script
         return 0

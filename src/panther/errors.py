@@ -18,7 +18,7 @@ PACKAGE = os.path.join(os.path.dirname(__file__), "")
 
 
 class InputError(ValueError):
-    """Something the user gave is not right; the message is one complete sentence for the user.
+    """Input that cannot be used; the message is one line for the user.
 
     Raised while working on one slide it fails that slide only; raised outside it refuses the whole request (exit code 2).
     """
@@ -73,13 +73,6 @@ def _warn(warning: Warning) -> None:
     warnings.warn(warning, stacklevel=level)
 
 
-def value_of(outcome: T | InputError) -> T:
-    """Return the value, or raise the error that stands in its place."""
-    if isinstance(outcome, InputError):
-        raise outcome
-    return outcome
-
-
 def listed(names: Iterable[object], limit: int = 40) -> str:
     """Names for a sentence: the first ones, and how many more there are."""
     texts = [str(name) for name in names]
@@ -115,7 +108,7 @@ def describe(error: Exception) -> str:
     """Any error as one line."""
     if isinstance(error, InputError):
         return str(error)
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or "failed to map segment" in str(error):  # a library that does not fit
         return "out of memory; use fewer `workers`, a smaller `sample`, or a machine with more"
     if isinstance(error, OSError):
         return f"{error.filename or 'system'}: {error.strerror or error}"

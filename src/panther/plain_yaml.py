@@ -1,4 +1,4 @@
-"""YAML of a study file as plain values: small, without repeated keys, and without anchors that grow beyond measure."""
+"""YAML of a study file as plain values: small, without repeated keys and without anchors that expand to millions of values."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from panther.errors import InputError
+from panther.errors import InputError, said_of
 
 STUDY, KEYS = "study file", "name, features, task; `panther study new` writes a template"
 LARGEST = 1_000_000  # bytes; a study is a page of text
@@ -14,14 +14,14 @@ MOST_VALUES = 20_000  # after anchors are written out
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain values only; `1e-4` is a number, as in YAML 1.2, and a key stands once."""
+    """Plain values only; `1e-4` is a number, as in YAML 1.2, and keys are unique."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in seen:
-                    raise InputError(f"the key {key.value!r} stands twice, the second time in {_line(key)}; keep one.")
+                    raise InputError(f"line {key.start_mark.line + 1}: the key {key.value!r} is there twice")
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -38,53 +38,43 @@ _Loader.add_implicit_resolver(
 
 
 def read_yaml(path: Path, what: str = STUDY, expected: str = KEYS) -> dict[str, Any]:
-    """Mapping at the top of a YAML file; ``what`` it should be, and which keys are ``expected``, for sentences."""
+    """Mapping at the top of a YAML file; ``what`` it should be, and which keys are ``expected``, for messages."""
     try:
-        if path.stat().st_size > LARGEST:
-            raise InputError(f"{path}: has {path.stat().st_size / 1e6:.1f} MB, which is no {what}.")
-        content = _parsed(path.read_text(encoding="utf-8-sig"))
+        with said_of(path):
+            if path.stat().st_size > LARGEST:
+                raise InputError(f"has {path.stat().st_size / 1e6:.1f} MB, too large for a {what}")
+            content = _parse(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}).") from error
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path}: is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8."
-        ) from error
-    except yaml.YAMLError as error:
-        raise InputError(f"{path}: is not YAML ({' '.join(str(error).split())}).") from error
-    except RecursionError as error:
-        raise InputError(f"{path}: is nested too deeply for a {what}.") from error
-    except InputError as error:
-        raise error if str(error).startswith(str(path)) else InputError(f"{path}: {error}") from error
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
+        raise InputError(f"{path}: is not YAML in UTF-8 ({reason})") from error
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-        raise InputError(f"{path}: expected keys like {expected}.")
+        raise InputError(f"{path}: expected keys like {expected}")
     return content
 
 
-def _parsed(text: str) -> Any:
+def _parse(text: str) -> Any:
     loader = _Loader(text)
     try:
         node = loader.get_single_node()
         if node is None:
             return None
-        _written_out(node, set(), {})
+        _count_values(node, set(), {})
         return loader.construct_document(node)
     finally:
         loader.dispose()
 
 
-def _written_out(node: yaml.Node, above: set[int], known: dict[int, int]) -> int:
-    """How many values a node is once its anchors are written out; refuses what holds itself, and what is too much."""
+def _count_values(node: yaml.Node, above: set[int], known: dict[int, int]) -> int:
+    """Number of values of a node once its anchors are written out; an anchor inside itself, and too many values, are refused."""
     if id(node) in above:
-        raise InputError(f"the anchor in {_line(node)} holds itself; write it out.")
+        raise InputError(f"line {node.start_mark.line + 1}: the anchor contains itself")
     if id(node) not in known:
         children = node.value if isinstance(node, yaml.SequenceNode) else []
         if isinstance(node, yaml.MappingNode):
             children = [part for pair in node.value for part in pair]
-        known[id(node)] = 1 + sum(_written_out(child, above | {id(node)}, known) for child in children)
+        known[id(node)] = 1 + sum(_count_values(child, above | {id(node)}, known) for child in children)
     if known[id(node)] > MOST_VALUES:
-        raise InputError(f"its anchors write out to more than {MOST_VALUES:,} values; a study has some dozens.")
+        raise InputError(f"its anchors write out to more than {MOST_VALUES:,} values")
     return known[id(node)]
-
-
-def _line(node: yaml.Node) -> str:
-    return f"line {node.start_mark.line + 1}"

@@ -11,38 +11,27 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 FIRST = 30.0  # seconds until the first line
 EVERY = "PANTHER_LOG_EVERY"  # environment: seconds between two lines; 0 is none
 
 
-class ProgressBar(Protocol):
-    """How a phase of the work reports."""
-
-    def advance(self, count: int = 1) -> None:
-        """So much more is done."""
-
-    def describe(self, what: str) -> None:
-        """It is now called so."""
-
-
 @dataclass(eq=False)
 class Phase:
-    """Part of the work that is counted."""
+    """Part of the work that is counted; on a terminal with a ``bar`` of rich."""
 
     what: str
     total: int
     began: float
     done: int = 0
+    bar: Any = None
 
-    def advance(self, count: int = 1) -> None:
-        """So much more is done."""
-        self.done += count
-
-    def describe(self, what: str) -> None:
-        """It is now called so."""
-        self.what = what
+    def advance(self, count: int = 1, what: str | None = None) -> None:
+        """Count what is done; ``what`` renames the phase."""
+        self.done, self.what = self.done + count, what or self.what
+        if self.bar is not None:
+            self.bar.update(self.bar.task_ids[0], completed=self.done, description=self.what)
 
     def line(self, now: float) -> str:
         """What, how much of it, how fast, how much longer."""
@@ -106,19 +95,19 @@ def log_progress(command: str, progress: CommandProgress = CURRENT) -> Iterator[
 
 
 @contextmanager
-def bar(what: str, total: int, progress: CommandProgress = CURRENT) -> Iterator[ProgressBar]:
+def bar(what: str, total: int, progress: CommandProgress = CURRENT) -> Iterator[Phase]:
     """A phase of the work: a bar on a terminal, which disappears when done; else a part of the lines."""
-    if _is_terminal() and _SHOWING.acquire(blocking=False):  # walks side by side: one of them is shown
-        try:
-            with _rich_bar(what, total) as shown:
-                yield shown
-        finally:
-            _SHOWING.release()
-        return
     phase = Phase(what, total, progress.clock())
     progress.phases.append(phase)
     try:
-        yield phase
+        if _is_terminal() and _SHOWING.acquire(blocking=False):  # walks side by side: one of them is shown
+            try:
+                with _rich_bar(what, total) as phase.bar:
+                    yield phase
+            finally:
+                _SHOWING.release()
+        else:
+            yield phase
     finally:
         progress.phases.remove(phase)
         progress.finished = phase.what
@@ -126,10 +115,10 @@ def bar(what: str, total: int, progress: CommandProgress = CURRENT) -> Iterator[
 
 def track(items: Iterable[Any], what: str, total: int) -> Iterator[Any]:
     """Pass items through, counting them."""
-    with bar(what, total) as shown:
+    with bar(what, total) as phase:
         for item in items:
             yield item
-            shown.advance()
+            phase.advance()
 
 
 @contextmanager
@@ -149,26 +138,14 @@ def duration(seconds: float) -> str:
     return f"{seconds / size:.1f} {name}"
 
 
-@contextmanager
-def _rich_bar(what: str, total: int) -> Iterator[ProgressBar]:
+def _rich_bar(what: str, total: int) -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield _Rich(progress, progress.add_task(what, total=total))
-
-
-@dataclass(frozen=True)
-class _Rich:
-    progress: Any
-    task: Any
-
-    def advance(self, count: int = 1) -> None:
-        self.progress.advance(self.task, count)
-
-    def describe(self, what: str) -> None:
-        self.progress.update(self.task, description=what)
+    progress = Progress(*columns, console=Console(stderr=True), transient=True)
+    progress.add_task(what, total=total)
+    return progress
 
 
 def _is_terminal() -> bool:
@@ -197,20 +174,19 @@ class PatchProgress:
     def __init__(self, slides: Sequence[str], patches: Mapping[str, int]) -> None:
         self._slides, self._patches = slides, patches
         self._done: Counter[str] = Counter()
-        self._bar: ProgressBar | None = None
+        self._phase: Phase | None = None
 
     def advance(self, slide: str, patches: int) -> None:
         """So many more patches of that slide are done."""
         self._done[slide] += patches
-        assert self._bar is not None
-        self._bar.advance(patches)
+        assert self._phase is not None
+        self._phase.advance(patches)
 
     def track(self, items: Iterable[Any], what: str, total: int) -> Iterator[Any]:
         """Pass the results of slides through; patches that an earlier run had done count when their slide is finished."""
-        with bar("features, patches", sum(self._patches[slide] for slide in self._slides)) as self._bar:
-            for done, outcome in enumerate(items, 1):
-                yield outcome
-                slide = self._slides[outcome.index]
-                if outcome.value is not None:
-                    self._bar.advance(max(self._patches[slide] - self._done[slide], 0))
-                self._bar.describe(f"features, {done} of {total} slides, patches")
+        with bar("features, patches", sum(self._patches[slide] for slide in self._slides)) as self._phase:
+            for done, result in enumerate(items, 1):
+                yield result
+                slide = self._slides[result.index]
+                late = 0 if result.value is None else max(self._patches[slide] - self._done[slide], 0)
+                self._phase.advance(late, f"features, {done} of {total} slides, patches")

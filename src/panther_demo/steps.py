@@ -50,11 +50,11 @@ PRELOAD = (
     "panther.study.evaluate",
     "torch._dynamo",  # which torch imports, for two seconds of every worker, when an optimiser is first made
     "panther.explain.atlas_files",
-    "panther.explain.attribution.make",
-    "panther.explain.concordance.make",
+    "panther.explain.attribution.draw",
+    "panther.explain.concordance",
     "panther.explain.kaplan_meier",
     "panther.explain.maps",
-    "panther.report.make",
+    "panther.report.page",
     "panther.cli",
 )
 

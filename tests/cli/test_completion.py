@@ -11,7 +11,7 @@ from panther.cohort.outcomes import ENDPOINTS
 from panther.encoders import encoders
 from panther.mil import networks
 from panther.mixture import PRESETS
-from panther.models.checks import head_names
+from panther.models.heads import head_names
 from panther.study.templates import TEMPLATES
 
 

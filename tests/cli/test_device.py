@@ -68,11 +68,11 @@ def command(monkeypatch):
 
 
 def test_small_jobs_take_one_process_on_any_device(command):
-    assert {engine.suitable_processes([], device) for device in ("cpu", "cuda")} == {1}
+    assert {engine.count_processes("auto", [], device) for device in ("cpu", "cuda")} == {1}
 
 
 def test_a_script_starts_no_processes_by_itself():
-    assert engine.suitable_processes(None) == 0
+    assert engine.count_processes("auto", None) == 0
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ def test_a_script_starts_no_processes_by_itself():
 def test_a_large_job_on_a_gpu_leaves_a_core_to_the_process_that_collects(cores, free, workers, monkeypatch, command):
     monkeypatch.setattr(engine, "cores", lambda: cores)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (int(free * 1e9), 0))
-    assert engine.suitable_processes(None, "cuda") == workers
-    assert engine.suitable_processes(None, "mps") >= workers  # which does not report its free memory
-    assert engine.suitable_processes(None, "cpu") == cores
+    assert engine.count_processes("auto", None, "cuda") == workers
+    assert engine.count_processes("auto", None, "mps") >= workers  # which does not report its free memory
+    assert engine.count_processes("auto", None, "cpu") == cores
 
 
 def test_a_refused_device_names_the_parameter(monkeypatch, capsys, tmp_path):

@@ -76,7 +76,25 @@ def test_a_refused_command_does_not_wait_for_workers_that_still_get_ready(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("module", "who"), [("typer", "the command, which has hardly begun"), ("torch", "its fork server")]
+    ("limit", "culprit"),
+    [
+        ("rmdir $PWD", "working directory"),
+        ("ulimit -n 8", "Too many open files"),
+        ("ulimit -v 700000", "out of memory"),  # kilobytes: too little for torch
+    ],
+)
+def test_a_machine_that_lacks_something_is_one_line(limit, culprit, tmp_path):
+    (tmp_path / "here").mkdir()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OPENBLAS_NUM_THREADS": "1"}
+    command = f"{limit}; exec {sys.executable} -m panther prototypes feats -o p.safetensors"
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path / "here", env=environment, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert culprit in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "who"), [("cyclopts", "the command, which has hardly begun"), ("torch", "its fork server")]
 )
 def test_ctrl_c_while_modules_are_imported_is_one_sentence(module, who, tmp_path):
     server_only = "sys.argv[0] == '-c'" if who == "its fork server" else "True"

@@ -16,8 +16,8 @@ from PIL import Image
 
 from encoders.making import damage, make_pyramid, make_tiles, quarters, tiny
 from panther.encoders._base import Preprocess
-from panther.encoders.pipeline import Pipeline
-from panther.encoders.step import ExtractSettings, encode_tiles, write_features
+from panther.encoders.pipeline import ExtractSettings, Pipeline
+from panther.encoders.step import encode_tiles, write_features
 from panther.errors import InputError
 from panther.slides import SlideRef, open_slide, patch_spec
 from panther.storage.readers import open_bag
@@ -58,8 +58,8 @@ import sys, time
 from pathlib import Path
 import torch
 from encoders.making import tiny
-from panther.encoders.step import ExtractSettings, encode_tiles
-from panther.encoders.pipeline import Pipeline
+from panther.encoders.step import encode_tiles
+from panther.encoders.pipeline import ExtractSettings, Pipeline
 encoder = tiny()
 forward = encoder.model.forward
 encoder.model.forward = lambda x: (time.sleep(0.02), forward(x))[1]

@@ -11,7 +11,7 @@ from panther.explain.attribution.mathematics import (
     antithetic_orders,
     integrated_gradients,
     linear_shares,
-    players,
+    players_of,
     shapley_by_enumeration,
     shapley_by_permutation,
 )
@@ -103,6 +103,6 @@ def test_integrated_gradients_of_a_smooth_function_close_their_gap_with_more_ste
 
 def test_players_are_a_prototype_and_a_statistic_in_the_paper_s_words() -> None:
     columns = [(c, s, j) for c in (0, 1) for s, j in (("weight", -1), ("mean", 0), ("mean", 1), ("variance", 0))]
-    found = players(columns)
+    found = players_of(columns)
     assert found.names == ((0, "pi"), (0, "mu"), (0, "Sigma"), (1, "pi"), (1, "mu"), (1, "Sigma"))
     assert found.member.tolist() == [0, 1, 1, 2, 3, 4, 4, 5]

@@ -31,7 +31,7 @@ from panther.explain.concordance.agreement import (
     rank_correlation,
     tissue_of,
 )
-from panther.explain.concordance.labels import read_labels
+from panther.explain.concordance.tissue_classifier import read_labels
 from panther.storage.readers import open_bag
 
 

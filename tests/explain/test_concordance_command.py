@@ -159,7 +159,7 @@ def test_only_a_name_that_begins_with_a_whole_class_makes_a_prototype_tumour(fol
 def test_naming_by_centroids_that_have_no_class_is_refused_before_slides_are_counted(folder: Path, run: Runner) -> None:
     write_bag(folder / "s.h5", np.zeros((0, 3)), np.zeros((0, 2), int))  # counting would fail on it
     _, err = run(*usual("--patch-labels", "labels.csv", "--class-from", "centroid"), code=2)
-    assert "`class_from=centroid`" in err
+    assert "class_from: centroid" in err
 
 
 def test_when_no_slide_can_be_drawn_the_reason_told_is_why(folder: Path, run: Runner) -> None:
@@ -201,14 +201,17 @@ def test_requests_that_make_no_sense_are_one_sentence(folder: Path, run: Runner)
     classifier = ("--classifier", "classifier.safetensors")
     refused("one of them", *usual())
     refused("one of them", *usual(*classifier, "--patch-labels", "labels.csv"))
-    refused("no class 'tumour'; the classes are band, disc, nest", *usual(*classifier, "--positive", "tumour"))
-    refused("but not all", *usual(*classifier, "--positive", "band,disc,nest"))
-    refused("`class_from=`", *usual(*classifier, "--class-from", "eye"))
-    refused("`region=`", *usual(*classifier, "--region", "1,2,3,4"))
-    refused("is not understood", *usual(*classifier, "--positive", "nest", "--region", "1,2,3"))
-    refused("not a tissue classifier", *usual("--classifier", "p.safetensors"))
     refused(
-        "`class_from=centroid`",
+        "positive: found tumour, expected some, not all, of band, disc, nest",
+        *usual(*classifier, "--positive", "tumour"),
+    )
+    refused("not all", *usual(*classifier, "--positive", "band,disc,nest"))
+    refused("class-from", *usual(*classifier, "--class-from", "eye"))
+    refused("region: ", *usual(*classifier, "--region", "1,2,3,4"))
+    refused("region: ", *usual(*classifier, "--positive", "nest", "--region", "1,2,3"))
+    refused("expected a tissue classifier", *usual("--classifier", "p.safetensors"))
+    refused(
+        "class_from: centroid",
         *usual("--patch-labels", "labels.csv", "--class-from", "centroid"),
     )
     save_prototypes(Prototypes(torch.zeros(2, 3), encoder="uni"), folder / "p.safetensors")
@@ -216,7 +219,7 @@ def test_requests_that_make_no_sense_are_one_sentence(folder: Path, run: Runner)
     Path("labels.csv").write_text("slide_id,x,y,label\ns,1,1,a\ns,2,2,b\n")
     save_prototypes(Prototypes(torch.zeros(2, 3), encoder="mean"), folder / "p.safetensors")
     refused("lies on a patch", *usual("--patch-labels", "labels.csv"))
-    refused("`encoder=`", "tissue-classifier", "tiles", "-o", "a", "--encoder", "uni")
+    refused("encoder: ", "tissue-classifier", "tiles", "-o", "a", "--encoder", "uni")
 
 
 TILE = 224

@@ -10,8 +10,6 @@ import torch
 from known_regions import write_slide
 
 import panther
-from cli.running import Runner
-from panther.engine import HERE, Work
 from panther.explain.attention import attention
 from panther.explain.scene import assign
 from panther.mil import build_model
@@ -40,7 +38,7 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(device)
         return assign(bag, module, device)
 
-    for user in ("maps", "atlas", "concordance.compare"):
+    for user in ("maps", "atlas", "concordance"):
         monkeypatch.setattr(f"panther.explain.{user}.assign", watched)
     return seen
 
@@ -52,37 +50,38 @@ def labels_of(slide: Path) -> pd.DataFrame:
     return pd.DataFrame({"slide_id": "s", "x": x, "y": y, "label": np.where(x < 700, "left", "right")})
 
 
-def drawn(slide: Path, output: Path, work: Work) -> None:
-    panther.make_map(
-        slide / "s.h5", slide / "p.safetensors", output=output, formats=["csv", "geojson"], device=work.device
-    )
+def drawn(slide: Path, output: Path, device: str) -> None:
+    panther.make_map(slide / "s.h5", slide / "p.safetensors", output=output, formats=["csv", "geojson"], device=device)
 
 
-def shown(slide: Path, output: Path, work: Work) -> None:
-    panther.make_atlas(slide / "s.h5", slide / "p.safetensors", slide / "s.tif", output=output, device=work.device)
+def shown(slide: Path, output: Path, device: str) -> None:
+    panther.make_atlas(slide / "s.h5", slide / "p.safetensors", slide / "s.tif", output=output, device=device)
 
 
-def compared(slide: Path, output: Path, work: Work) -> None:
+def compared(slide: Path, output: Path, device: str) -> None:
     given = {"patch_labels": labels_of(slide), "positive": ["left"], "maps": False}
-    panther.concordance(slide / "s.h5", slide / "p.safetensors", output=output, work=work, **given)
+    panther.concordance(slide / "s.h5", slide / "p.safetensors", output=output, device=device, **given)
 
 
-def attributed(slide: Path, output: Path, work: Work) -> None:
+def trained(slide: Path) -> Model:
     rng = np.random.default_rng(0)
     bags = {f"S{i}": rng.normal(i % 2, 1, (30, 3)) for i in range(12)}
     table = pd.DataFrame({"slide_id": list(bags), "case_id": list(bags), "subtype": ["a", "b"] * 6})
-    model = panther.train(bags, table, label="subtype", prototypes=slide / "p.safetensors")
-    panther.attribute(model, slide / "s.h5", output=output, work=work)
+    return panther.train(bags, table, label="subtype", prototypes=slide / "p.safetensors")
+
+
+def attributed(slide: Path, output: Path, device: str) -> None:
+    panther.attribute(trained(slide), slide / "s.h5", output=output, device=device)
 
 
 @pytest.mark.parametrize("make", [drawn, shown, compared, attributed])
 def test_the_device_of_the_work_assigns_the_patches(
-    slide: Path, tmp_path: Path, devices: list[str], make: Callable[[Path, Path, Work], None]
+    slide: Path, tmp_path: Path, devices: list[str], make: Callable[[Path, Path, str], None]
 ) -> None:
-    make(slide, tmp_path / "here", HERE)
+    make(slide, tmp_path / "here", "cpu")
     assert set(devices) == {"cpu"}
     devices.clear()
-    make(slide, tmp_path / "elsewhere", Work(device=ELSEWHERE))
+    make(slide, tmp_path / "elsewhere", ELSEWHERE)
     assert set(devices) == {ELSEWHERE}
     here, elsewhere = (
         {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
@@ -103,15 +102,13 @@ def test_a_network_looks_from_another_device_and_stays_where_it_is(slide: Path) 
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is there")
-@pytest.mark.parametrize("command", ["map", "atlas", "attribute", "concordance"])
-def test_a_gpu_that_is_not_there_is_one_sentence_and_nothing_is_written(
-    slide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+@pytest.mark.parametrize("make", [drawn, shown, compared, attributed])
+def test_a_gpu_that_is_not_there_is_refused_and_nothing_is_written(
+    slide: Path, tmp_path: Path, make: Callable[[Path, Path, str], None]
 ) -> None:
-    features, prototypes, output = slide / "s.h5", slide / "p.safetensors", tmp_path / "out"
-    given = (prototypes, features) if command == "attribute" else (features, "-p", prototypes)
-    _, err = Runner(monkeypatch, capsys)(command, *given, "-o", output, "-j", 1, "--device", "cuda", code=2)
-    assert "cannot be used here" in err
-    assert not output.exists()
+    with pytest.raises(panther.InputError, match=r"^device: cuda"):
+        make(slide, tmp_path / "out", "cuda")
+    assert not (tmp_path / "out").exists()
 
 
 def test_shares_are_in_memory_whatever_computes(slide: Path) -> None:

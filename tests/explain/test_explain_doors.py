@@ -12,12 +12,11 @@ import pytest
 from known_regions import SIDE, tissue_at, write_slide
 
 import panther
-from panther.engine import open_work
 from panther.errors import InputError
 
 DOORS = {
-    "concordance": "panther.explain.concordance.make",
-    "kaplan_meier": "panther.explain.kaplan_meier",
+    "concordance": "panther.verbs.concordance",
+    "kaplan_meier": "panther.verbs.attribute",
     "make_atlas": "panther.verbs.atlas",
     "make_map": "panther.verbs.map",
 }
@@ -105,10 +104,9 @@ def test_concordance_takes_labels_of_a_data_frame_and_workers_give_the_same_numb
     tissue = tissue_at(*(bag.coords + SIDE / 2).T)
     labels = pd.DataFrame({"slide_id": "s", "x": bag.coords[:, 0], "y": bag.coords[:, 1], "label": tissue})
     here = panther.concordance([bag], prototypes, patch_labels=labels, positive=["2"])
-    with open_work(2) as work:
-        there = panther.concordance(
-            slide / "s.h5", prototypes, patch_labels=labels, positive=["2"], output=tmp_path / "a", work=work
-        )
+    there = panther.concordance(
+        slide / "s.h5", prototypes, patch_labels=labels, positive=["2"], output=tmp_path / "a", workers=2
+    )
     assert here.agreement.accuracy == there.agreement.accuracy > 0.9
     assert here.classes.tumour == (1,)
     assert here.slides["s"].tumour == there.slides["s"].tumour

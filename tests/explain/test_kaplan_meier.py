@@ -45,7 +45,7 @@ def cohort(folder: Path) -> Cohort:
 
 def test_curves_limits_and_p_values_are_those_of_lifelines(folder: Path) -> None:
     patients = by_patient(as_proportions(folder / "pi.csv"), cohort(folder))
-    found, _ = compare(patients)
+    found = compare(patients).prototypes
     time, event = patients.survival.time, patients.survival.event
     for one in found:
         pi = patients.pi[:, one.prototype]
@@ -67,14 +67,15 @@ def test_curves_limits_and_p_values_are_those_of_lifelines(folder: Path) -> None
 
 def test_equal_proportions_are_never_parted_and_what_cannot_be_compared_is_said(folder: Path) -> None:
     patients = by_patient(as_proportions(folder / "pi.csv"), cohort(folder))
-    found, notes = compare(patients)
+    result = compare(patients)
+    found, notes = result.prototypes, result.notes
     assert [one.prototype for one in found] == [0, 1, 3]
     assert [g.name for g in found[2].groups] == ["low", "high"]
     assert found[2].groups[0].n == PATIENTS * 3 // 4
     assert found[2].groups[0].largest == 0
     assert any(note.startswith("C2: its proportion is the same") for note in notes)
     assert any(note.startswith("C3: too many patients have equal proportions") for note in notes)
-    with pytest.raises(InputError, match="No prototype's proportion differs"):
+    with pytest.raises(InputError, match=r"^proportions: none differs"):
         compare(patients._replace(pi=np.full_like(patients.pi, 0.25)))
 
 
@@ -104,7 +105,7 @@ def test_a_table_of_proportions_may_tell_patches_and_hold_other_columns_that_beg
     assert found.patches.tolist() == [30, 10]
     for bad in ("", "0", "many", "inf"):
         path.write_text(f"slide,n_patches,C0\na,3,1\nb,{bad},1\n")
-        with pytest.raises(InputError, match="line 3 has no number of patches above 0 in n_patches"):
+        with pytest.raises(InputError, match="line 3 holds no number of patches above 0 in n_patches"):
             as_proportions(path)
 
 
@@ -132,7 +133,7 @@ def test_the_command_writes_the_same_files_again_and_reads_embeddings_too(
     with Path("a/km.csv").open() as handle:
         assert sum(1 for _ in csv.DictReader(handle)) == 8
     columns = {"obs_n_patches": np.full(PATIENTS, 9), "samples": np.array([f"S{i:02d}" for i in range(PATIENTS)])}
-    np.savez("e.npz", pi=proportions(), **columns)
+    np.savez("e.npz", X=proportions(), pi=proportions(), **columns)
     run("kaplan-meier", "e.npz", "--table", "t.csv", "--survival", "os", "-o", "c", "--names", "n.yaml")
     assert Path("c/km.csv").read_bytes() == Path("a/km.csv").read_bytes()
 
@@ -169,8 +170,8 @@ def test_requests_that_make_no_sense_are_one_sentence(
     Path("empty.csv").write_text("")
     for given, told in (
         ("nan.csv", "line 2 holds a proportion"),
-        ("twice.csv", "slide S00 is there more than once"),
-        ("odd.csv", "expected are slide, C0, C1"),
+        ("twice.csv", "line 62 holds a slide"),
+        ("odd.csv", "expected slide, C0, C1"),
         ("empty.csv", "cannot be read"),
         ("none.csv", "cannot be read"),
         ("t.txt", "not an embeddings file"),
@@ -189,7 +190,7 @@ def test_dust_of_an_absent_prototype_is_not_more_of_it(folder: Path) -> None:
     dusty = pi + (pi == 0) * rng.uniform(1e-23, 1e-14, pi.shape)
     samples = [f"S{i:02d}" for i in range(PATIENTS)]
     clean, dirty = (
-        compare(by_patient(Proportions(samples, values, None), cohort(folder)))[0] for values in (pi, dusty)
+        compare(by_patient(Proportions(samples, values, None), cohort(folder))).prototypes for values in (pi, dusty)
     )
     assert [one.prototype for one in clean] == [one.prototype for one in dirty]
     assert [[g.n for g in one.groups] for one in clean] == [[g.n for g in one.groups] for one in dirty]

@@ -19,9 +19,9 @@ from panther.explain import atlas_sheets as sheets
 from panther.explain import attention, kaplan_meier
 from panther.explain import slide_map as draw
 from panther.explain.atlas import Atlas, AtlasSettings
+from panther.explain.attribution import Attribution
 from panther.explain.attribution import draw as attributed
 from panther.explain.attribution.draw import draw_cohort
-from panther.explain.attribution.model import Attribution
 from panther.explain.concordance import draw as agreed
 from panther.explain.concordance.agreement import match_tumour
 from panther.explain.exemplars import Exemplar
@@ -58,7 +58,7 @@ def attribution() -> Attribution:
     players = ((0, "pi"), (0, "mu"), (1, "pi"), (1, "mu"))
     share = np.random.default_rng(1).normal(size=(5, 2, 4))
     samples = tuple("abcde")
-    return Attribution("exact", (BROKEN, "b"), samples, players, share, share.sum(2), np.zeros(2), "", names=NAMES)
+    return Attribution("exact", (BROKEN, "b"), samples, players, share, share.sum(2), np.zeros(2), "", namings=NAMINGS)
 
 
 def atlas() -> Atlas:

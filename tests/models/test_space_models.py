@@ -1,5 +1,6 @@
 """Models on PANTHER with its block `space`: they learn what proportions cannot tell, keep it in their file, and say which pairs it was."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +9,10 @@ import pytest
 import torch
 
 import panther
+from panther import attribute
 from panther.errors import InputError
-from panther.explain.attribution import AttributionSettings, attribute
-from panther.explain.attribution.draw import mean_contributions, pair_title
 from panther.explain.attribution.mathematics import largest_pairs
+from panther.explain.names import Naming
 from panther.models.model import Model, load_model, save_model
 from panther.models.scaling import JointScaler
 from panther.storage.readers.base import Held
@@ -94,8 +95,9 @@ def test_attribution_adds_up_and_names_the_pair(model: Model) -> None:
     assert found.kind == "exact"
     assert found.gap < 1e-9
     np.testing.assert_allclose(found.by_prototype().sum(2), found.contributions.sum(2), atol=1e-9)
-    rows = [row for row in mean_contributions(found) if row["output"] == "infiltrated"]
-    titles = [pair_title(row, {1: "tumour"}) for row in largest_pairs(rows, 4)]
+    rows = [row for row in found.mean_contributions() if row["output"] == "infiltrated"]
+    found = replace(found, namings={1: Naming("tumour")})
+    titles = [found.pair_title(row) for row in largest_pairs(rows, 4)]
     assert "C1 tumour beside C2" in titles
     beside = found.contributions[:, found.outputs.index("infiltrated"), found.players.index((1, "beside C2"))]
     assert (
@@ -106,6 +108,6 @@ def test_attribution_adds_up_and_names_the_pair(model: Model) -> None:
 def test_sampled_shares_of_a_network_add_up_too() -> None:
     bags, _ = cohort(2, 4)
     mlp = trained(head="mlp", epochs=2, blocks=["space"])
-    found = attribute(mlp, bags, AttributionSettings(pairs=2), maps=False)
+    found = attribute(mlp, bags, pairs=2, maps=False)
     assert found.kind == "shapley"
     assert found.gap < 1e-9

@@ -8,9 +8,8 @@ import pytest
 
 from panther.evaluation.intervals import about_resamples, differences, intervals, resample
 from panther.report.checks import checks
-from panther.report.make import build_page
-from panther.report.material import Request, gather
-from panther.report.sections.summary import summary
+from panther.report.material import gather
+from panther.report.page import build_page, render_tab
 from report.studies import run
 from study.generated import generate
 
@@ -45,18 +44,17 @@ def test_tables_of_a_study_without_resamples_have_neither(folder):
 
 
 def test_its_report_says_that_there_are_none(folder):
-    material = gather(Request(folder))
+    material = gather(folder)
     assert about_resamples(0) in [check.sentence for check in checks(material)]
     assert about_resamples(0) in material.run.record["notes"]
     page = build_page(material)
-    assert "its 95 % interval" not in page
-    assert "\N{EM DASH} to" not in page
+    assert "lines: 95 % interval" not in page
     assert "There are no intervals, because no patients were resampled." in page
     best = material.run.best()["row"].iloc[0]
     compared = material.run.comparisons.assign(row=best)  # whatever is best: as if it were not the reference
-    told = summary(replace(material, run=replace(material.run, comparisons=compared)), [])
-    assert "it could not be tested by resampling the patients" in told
-    assert "more than chance" not in told
+    shown = render_tab(replace(material, run=replace(material.run, comparisons=compared)), "Summary", absent=[])
+    assert "not tested, because no patients were resampled" in " ".join(shown.split())
+    assert "significant" not in shown
 
 
 @pytest.mark.parametrize(("number", "said"), [(5, "`bootstrap: 5`"), (99, "rough"), (100, None), (1000, None)])
@@ -66,4 +64,4 @@ def test_few_resamples_are_told(number, said):
 
 
 def test_the_report_tells_that_intervals_are_rough(classes):
-    assert about_resamples(20) in [check.sentence for check in checks(gather(Request(classes)))]
+    assert about_resamples(20) in [check.sentence for check in checks(gather(classes))]

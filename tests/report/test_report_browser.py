@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from panther.report.make import build_page
-from panther.report.material import Request, gather
+from panther.report.material import gather
+from panther.report.page import build_page
 
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
@@ -40,7 +40,7 @@ def browse(path: Path, *options: str, tab: str = "") -> tuple[str, list[str]]:
 def report(classes, atlas, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("browser")
     path = folder / "report.html"
-    path.write_text(build_page(gather(Request(classes, {"atlas": atlas}))))
+    path.write_text(build_page(gather(classes, {"atlas": atlas})))
     return path
 
 

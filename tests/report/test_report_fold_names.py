@@ -1,5 +1,6 @@
 """C4 means one thing in a report: a fold's prototypes have the names and colours of the atlas's that they are, or are marked apart."""
 
+import html
 import json
 import re
 from dataclasses import replace
@@ -13,9 +14,8 @@ import panther
 from panther.explain.names import Naming
 from panther.explain.palette import colour
 from panther.report.data import load_run
-from panther.report.fold import APART, as_settings, fold_names, load_mixtures
-from panther.report.make import build_page
-from panther.report.material import Artefact, Request, _coloured, gather
+from panther.report.material import UNMATCHED, _set_colours, as_settings, gather, load_mixtures, match_names
+from panther.report.page import build_page
 from panther.types import Prototypes
 
 PERMUTED = [2, 0, 3, 1]  # prototype k of the atlas is the fold's PERMUTED[k]
@@ -57,17 +57,14 @@ def alike(classes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_folds_prototypes_are_called_and_coloured_as_those_of_the_atlas(classes: Path, alike: Path) -> None:
     share = dict(prototypes_of(classes).diagnostics)["occupancy_share"]
-    page = build_page(gather(Request(classes, {"atlas": alike})))
+    page = build_page(gather(classes, {"atlas": alike}))
     shown = figure(page, "occupancy")
     assert shown["y"] == ["C0 tumour", "C1 stroma", "C2", "C3"]
     assert shown["marker"]["color"] == [colour(c) for c in range(4)]
     assert shown["x"] == pytest.approx(
         [share[c] for c in PERMUTED], rel=1e-4
     )  # of the same tissue, not of the same number
-    assert (
-        "4 of this fold&#x27;s 4 prototypes are the same" in page
-        or "4 of this fold's 4 prototypes are the same" in page
-    )
+    assert "4 of this fold's 4 prototypes match" in html.unescape(page)
     assert figure(page, "weights")["y"] == shown["y"]
 
 
@@ -81,7 +78,7 @@ def test_without_the_atlas_table_the_folds_weights_have_the_atlas_names(
     found = load_mixtures(load_run(classes))
     assert found is not None
     assert found.weights is not None
-    page = build_page(gather(Request(classes, {"atlas": tmp_path / "atlas"})))
+    page = build_page(gather(classes, {"atlas": tmp_path / "atlas"}))
     shown = figure(page, "weights")
     assert shown["y"] == ["C0 tumour", "C1 stroma", "C2", "C3"]
     largest = found.weights[:, PERMUTED].mean(0)
@@ -90,37 +87,37 @@ def test_without_the_atlas_table_the_folds_weights_have_the_atlas_names(
 
 def test_a_prototype_that_the_atlas_does_not_have_is_marked_apart(classes: Path, tmp_path: Path) -> None:
     folder = atlas_of(classes, permuted(prototypes_of(classes), strange=1), tmp_path / "strange")
-    shown = figure(build_page(gather(Request(classes, {"atlas": folder}))), "occupancy")
+    shown = figure(build_page(gather(classes, {"atlas": folder})), "occupancy")
     assert shown["y"] == ["C0 tumour", "C2", "C3", f"fold 1's own C{PERMUTED[1]}"]
-    assert shown["marker"]["color"] == [colour(0), colour(2), colour(3), APART]
+    assert shown["marker"]["color"] == [colour(0), colour(2), colour(3), UNMATCHED]
 
 
 def test_where_the_atlas_prototypes_are_not_at_hand_none_is_mistaken_for_another(classes: Path, tmp_path: Path) -> None:
     folder = atlas_of(classes, permuted(prototypes_of(classes)), tmp_path / "old")
     (folder / "prototypes.safetensors").unlink()
-    shown = figure(build_page(gather(Request(classes, {"atlas": folder}))), "occupancy")
+    shown = figure(build_page(gather(classes, {"atlas": folder})), "occupancy")
     assert shown["y"] == [f"fold 1's own C{c}" for c in range(4)]
-    assert set(shown["marker"]["color"]) == {APART}
+    assert set(shown["marker"]["color"]) == {UNMATCHED}
 
 
 def test_a_report_of_the_run_alone_has_one_set_and_plain_names(classes: Path) -> None:
-    shown = figure(build_page(gather(Request(classes))), "occupancy")
+    shown = figure(build_page(gather(classes)), "occupancy")
     assert shown["y"] == ["C0", "C1", "C2", "C3"]
     assert shown["marker"]["color"] == [colour(c) for c in range(4)]
 
 
 def test_prototypes_of_another_encoder_are_never_matched() -> None:
     own, other = (Prototypes(torch.eye(3), encoder=name) for name in ("a", "b"))
-    names = fold_names(1, own, other, True)
+    names = match_names(1, own, other, True)
     assert [names.number(c) for c in range(3)] == [None] * 3
-    assert names.apart(2) == "fold 2's own C2"
-    assert names.said.startswith("None of this fold's prototypes")
+    assert names.name(2) == "fold 2's own C2"
+    assert names.note.startswith("None of this fold's prototypes")
 
 
 def test_prototypes_that_are_not_at_hand_are_not_called_others() -> None:
-    names = fold_names(1, Prototypes(torch.eye(3)), None, True)
+    names = match_names(1, Prototypes(torch.eye(3)), None, True)
     assert [names.number(c) for c in range(3)] == [None] * 3
-    assert "is not known here" in names.said
+    assert "not available" in names.note
 
 
 def test_settings_of_python_are_settings_of_the_study() -> None:
@@ -128,11 +125,10 @@ def test_settings_of_python_are_settings_of_the_study() -> None:
 
 
 def test_colours_that_people_gave_are_the_same_in_all_tabs() -> None:
-    def artefact(*given: object) -> Artefact:
-        return Artefact(Path(), {"prototypes": [{"prototype": c, "colour": text} for c, text in enumerate(given)]})
-
-    folders = {"atlas": artefact("#111111", "red; x"), "attribution": artefact("#222222", "#333333"), "km": Artefact(Path(), {})}  # fmt: skip
-    assert _coloured(folders, {}, 2) == {0: "#111111", 1: colour(1)}
-    assert [row["colour"] for row in folders["attribution"].rows("prototypes")] == ["#111111", colour(1)]
-    assert _coloured(folders, {1: Naming(colour="#444444")}, 2) == {0: colour(0), 1: "#444444"}
-    assert replace(fold_names(0, Prototypes(torch.eye(2)), None, False), colours={1: "#444444"}).colour(1) == "#444444"
+    rows = [
+        {"prototype": c, "colour": text} for c, text in ((0, "#111111"), (1, "red; x"), (0, "#222222"), (1, "#333333"))
+    ]
+    assert _set_colours(rows, {}, 2) == {0: "#111111", 1: colour(1)}
+    assert [row["colour"] for row in rows] == ["#111111", colour(1)] * 2
+    assert _set_colours(rows, {1: Naming(colour="#444444")}, 2) == {0: colour(0), 1: "#444444"}
+    assert match_names(0, Prototypes(torch.eye(2)), None, False, colours={1: "#444444"}).colour(1) == "#444444"

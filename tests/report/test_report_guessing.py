@@ -10,8 +10,8 @@ from panther.evaluation.intervals import resample_counts
 from panther.evaluation.metrics import balanced_accuracy, confusion
 from panther.evaluation.verdicts import chance, chance_in_resamples
 from panther.report.checks import checks
-from panther.report.make import build_page
-from panther.report.material import Request, gather
+from panther.report.material import gather
+from panther.report.page import build_page
 from report.studies import run
 from study.generated import generate
 
@@ -58,7 +58,7 @@ def lacking(tmp_path_factory):
 
 
 def with_result(folder, mean, low, high):
-    material = gather(Request(folder))
+    material = gather(folder)
     table = material.run.summary.copy()
     mine = table["metric"] == "balanced_accuracy"
     table.loc[mine, ["mean", "ci_low", "ci_high"]] = mean, low, high
@@ -72,20 +72,20 @@ def test_a_constant_classifier_is_not_better_than_guessing_where_a_fold_lacks_a_
     assert not any("is better than guessing" in sentence for sentence in said)
     assert any("could be guessing" in sentence and "guessing gives 0.39 (" in sentence for sentence in said)
     assert any("fold 3 has no rare" in sentence for sentence in said)
-    assert any("has as few as 1 patient of a class" in sentence for sentence in said)
+    assert any("as few as 1 patient of a class" in sentence for sentence in said)
     above = [check.sentence for check in checks(with_result(lacking, 0.8, 0.7, 0.9))]
     assert any("The best result is better than guessing" in sentence for sentence in above)
 
 
 def test_an_interval_above_guessing_by_no_more_than_resamples_flatter_it_could_be_guessing(lacking):
-    run = gather(Request(lacking)).run
+    run = gather(lacking).run
     between = (run.chance(run.metric) + chance_in_resamples(run.metric, run.tested())) / 2
     said = [check.sentence for check in checks(with_result(lacking, between + 0.1, between, 0.9))]
     assert any("Even the best result could be guessing" in sentence for sentence in said)
 
 
 def test_folds_that_have_every_class_need_no_such_words(classes):
-    said = [check.sentence for check in checks(gather(Request(classes)))]
+    said = [check.sentence for check in checks(gather(classes))]
     assert not any("of a class" in sentence or "every class" in sentence for sentence in said)
 
 
@@ -97,22 +97,20 @@ def test_the_report_and_the_run_note_what_a_fold_lacks(tmp_path):
     table.to_csv(tmp_path / "table.csv", index=False)
     splits = {"scheme": "site-kfold", "k": 3}
     folder = run(tmp_path, task={"label": "subtype"}, methods=["mean"], heads=["probe"], splits=splits)
-    notes = gather(Request(folder)).run.record["notes"]
+    notes = gather(folder).run.record["notes"]
     (note,) = [one for one in notes if "no sample" in one]
     assert note.startswith("In fold ")
     assert note.endswith(" (of 0 to 2), test has no sample of class rare.")
-    assert note in build_page(gather(Request(folder)))
+    assert note in build_page(gather(folder))
 
 
 @pytest.mark.parametrize("head", ["probe", "linear"])
 def test_why_something_is_worse_than_guessing_fits_its_head(head, classes):
-    material = gather(Request(classes))
+    material = gather(classes)
     table = material.run.summary.copy()
     table.loc[:, ["mean", "ci_low", "ci_high"]] = 0.8, 0.7, 0.9
     table.loc[table["head"] == head, ["mean", "ci_low", "ci_high"]] = 0.3, 0.2, 0.4
-    (said,) = [
-        c.sentence for c in checks(replace(material, run=replace(material.run, summary=table))) if "Worse" in c.sentence
-    ]
-    assert f"PANTHER + {head} 0.300, at most 0.400" in said
-    assert ("not trained to an end" in said) == (head == "linear")
-    assert ("A probe is fitted to its end" in said) == (head == "probe")
+    (check,) = [c for c in checks(replace(material, run=replace(material.run, summary=table))) if "Worse" in c.sentence]
+    assert f"PANTHER + {head} 0.300, at most 0.400" in check.sentence
+    assert ("not trained to convergence" in check.advice) == (head == "linear")
+    assert ("A probe is fitted" in check.advice) == (head == "probe")

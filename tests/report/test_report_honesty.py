@@ -17,12 +17,9 @@ from panther.evaluation.shift import site_shift
 from panther.evaluation.survival_metrics import kaplan_meier
 from panther.report.checks import checks
 from panther.report.data import load_run
-from panther.report.fold import load_mixtures
-from panther.report.html import DASH
-from panther.report.make import build_page
-from panther.report.material import Request, gather
-from panther.report.sections.diagnostics import diagnostics
-from panther.report.sections.summary import summary
+from panther.report.figures import DASH
+from panther.report.material import gather, load_mixtures
+from panther.report.page import build_page, render_tab
 from report.studies import run
 from study.generated import generate
 
@@ -32,7 +29,7 @@ DAMAGED = {
     "no rows": (b"slide,patient,C0,C1,C2,C3\n", "the table has no rows"),
     "no slides": (b"patient,C0\nP000,1\n", "expected slide, C0, C1"),
     "no number": (b"slide,patient,C0,C1,C2,C3\nP000-0,P000,a,0,0,1\n", "line 2 holds a proportion that is no number"),
-    "other atlas": (b"slide,patient,C0\nP000-0,P000,1\n", "has 1 prototypes, but atlas.json beside it has 4"),
+    "other atlas": (b"slide,patient,C0\nP000-0,P000,1\n", "1 prototypes, expected 4 as in atlas.json"),
     "not text": (b"\xff\xfe\x00\x01", "cannot be read as a table of proportions"),
 }
 
@@ -40,6 +37,11 @@ DAMAGED = {
 def captions(text: str, panel: str) -> list[str]:
     section = text.split(f'<section id="panel-{panel}"')[1].split("</section>")[0]
     return re.findall(r'<figure class="picture">.*?<figcaption>(.*?)</figcaption>', section, re.S)
+
+
+def short(material) -> str:
+    """Text of the summary on one line."""
+    return " ".join(render_tab(material, "Summary", absent=[]).split())
 
 
 def draw(*paths):
@@ -62,11 +64,11 @@ def test_a_damaged_table_of_proportions_costs_its_place_not_the_report(
     text = (tmp_path / "r.html").read_text()
     assert 'id="panel-prototypes"' in text
     assert "Slides, with the prototypes of the atlas" not in text
-    assert "Prototypes and weights are those of PANTHER" in text  # the run's own stand in
+    assert "Prototypes and weights: PANTHER" in text  # the run's own stand in
 
 
 def test_the_proportions_of_a_sound_atlas_are_shown_by_patient(classes, atlas):
-    material = gather(Request(classes, {"atlas": atlas}))
+    material = gather(classes, {"atlas": atlas})
     table = pd.read_csv(atlas / "pi.csv")
     np.testing.assert_allclose(material.slides.weights, table[[f"C{c}" for c in range(4)]])
     assert material.slides.patients == [slide.split("-")[0] for slide in table["slide"]]
@@ -86,11 +88,11 @@ def averaged(tmp_path_factory):
 
 def test_the_first_method_that_keeps_weights_is_told_and_the_reference_before_others(averaged):
     found = load_run(averaged)
-    material = gather(Request(averaged))
+    material = gather(averaged)
     assert (material.mixtures.row, material.mixtures.fold) == ("All + probe", 0)
     np.testing.assert_allclose(material.mixtures.weights.sum(1), 1)
     assert material.shift is not None
-    assert "Are the mixtures mixtures?" in diagnostics(material)
+    assert "Effective number of prototypes" in render_tab(material, "Diagnostics")
     counted = replace(found, study=found.study.model_copy(update={"reference": "protocounts"}))
     assert load_mixtures(counted).row == "ProtoCounts + probe"
     alone = load_mixtures(replace(found, trained=found.trained[found.trained["method"] == "WA"]))
@@ -101,7 +103,7 @@ def test_the_first_method_that_keeps_weights_is_told_and_the_reference_before_ot
 def test_names_in_checks_are_written_as_they_are(classes):
     samples = [f"TCGA-AA-{n:04d}" for n in range(20)]
     collapsed = site_shift(np.eye(4)[np.arange(20) % 4], ["A", "B"] * 10, samples, permutations=19)
-    said = [check.sentence for check in checks(replace(gather(Request(classes)), shift=collapsed))]
+    said = [check.sentence for check in checks(replace(gather(classes), shift=collapsed))]
     assert any("e.g. TCGA-AA-0000." in sentence for sentence in said)
     assert not any(sentence[0].islower() for sentence in said)
 
@@ -114,43 +116,42 @@ def test_slides_with_dots_in_their_names_keep_them(classes, tmp_path):
     about = {"format": 1, "prototypes": [{"prototype": 0}], "cohort": cohort}
     (tmp_path / "attribution/attribution.json").write_text(pd.Series(about).to_json())
     folders = {"maps": tmp_path / "maps", "attribution": tmp_path / "attribution"}
-    text = build_page(gather(Request(classes, folders)))
+    text = build_page(gather(classes, folders))
     assert captions(text, "maps") == list(TWINS)  # one picture a slide
     assert captions(text, "attribution") == list(TWINS)
 
 
 def test_maps_of_attention_are_not_told_as_maps_of_prototypes(classes, tmp_path):
     draw(*(tmp_path / "m" / name for name in ("a.attention.png", "a.side_by_side.png")))
-    text = build_page(gather(Request(classes, {"maps": tmp_path / "m"})))
-    assert "attention of a supervised network" in text
-    assert "Every patch in the colour of the prototype" not in text
+    text = build_page(gather(classes, {"maps": tmp_path / "m"}))
+    assert "Attention of a supervised network" in text
+    assert "Patches in the colour of their" not in text
     draw(tmp_path / "m/a.map.png", tmp_path / "m/b.map.png")  # of `a` the pair side by side may now be of either
-    text = build_page(gather(Request(classes, {"maps": tmp_path / "m"})))
+    text = build_page(gather(classes, {"maps": tmp_path / "m"}))
     assert captions(text, "maps") == ["a", "b"]
-    assert "attention of a supervised network" not in text
+    assert "Attention of a supervised network" not in text
 
 
 def test_more_pictures_than_fit_are_counted(classes, tmp_path):
     draw(*(tmp_path / "m" / f"s{n:02d}.map.png" for n in range(15)))
-    text = build_page(gather(Request(classes, {"maps": tmp_path / "m"})))
+    text = build_page(gather(classes, {"maps": tmp_path / "m"}))
     assert captions(text, "maps") == [f"s{n:02d}" for n in range(12)]
     assert "3 more pictures in the folder" in text
 
 
-@pytest.mark.parametrize(("p", "verdict"), [(0.03, "not shown to be more than chance"), (0.001, "more than chance")])
+@pytest.mark.parametrize(("p", "verdict"), [(0.03, "not significant."), (0.001, "significant.")])
 def test_the_best_of_many_is_judged_with_all_that_it_was_picked_from(p, verdict, classes):
-    material = gather(Request(classes))
+    material = gather(classes)
     found = material.run
     best = found.best()["row"].iloc[0]
     row = found.comparisons[found.comparisons["metric"] == found.metric].iloc[0]
     rivals = [row.to_dict() | {"row": name, "p_value": q} for name, q in ((best, p), ("b", 0.4), ("c", 0.5))]
     others = row.to_dict() | {"row": best, "p_value": 0.9, "metric": "auroc"}  # another question
-    told = summary(replace(material, run=replace(found, comparisons=pd.DataFrame([*rivals, others]))), [])
+    told = short(replace(material, run=replace(found, comparisons=pd.DataFrame([*rivals, others]))))
     corrected = (
         f"Holm-corrected for 3 comparisons {min(3 * p, 1):.3f}"  # Holm: the smallest of three counts three times
     )
     assert f"{corrected}): {verdict}" in told
-    assert "no more than chance" not in told
 
 
 def with_means(material, means, exact=np.nan, corrected=None):
@@ -166,25 +167,25 @@ def with_means(material, means, exact=np.nan, corrected=None):
 
 
 def test_methods_that_tie_are_told_as_a_tie(classes):
-    material = gather(Request(classes))
+    material = gather(classes)
     names = material.run.rows
     means = dict(zip(names, [0.8123, 0.8121, *[0.7] * (len(names) - 2)], strict=True))
-    told = summary(with_means(material, means), [])
+    told = short(with_means(material, means))
     assert f"of {len(names)} rows was 0.812, a tie between {names[0]} and {names[1]}." in told
-    alone = summary(with_means(material, {**means, names[0]: 0.9}), [])
+    alone = short(with_means(material, {**means, names[0]: 0.9}))
     assert f"was 0.900 (95 % interval 0.600 to 0.900), by {names[0]}." in alone
 
 
 @pytest.mark.parametrize(("low", "verdict"), [(0.45, "could be guessing"), (0.55, "is better than guessing")])
 def test_the_best_of_many_is_better_than_guessing_only_where_its_corrected_interval_is(low, verdict, classes):
-    material = gather(Request(classes))
+    material = gather(classes)
     found = with_means(material, dict.fromkeys(material.run.rows, 0.8), corrected=low)
     assert any(verdict in check.sentence and f"{low:.3f} to" in check.sentence for check in checks(found))
-    assert f"{low:.3f} to" in summary(found, [])
+    assert f"{low:.3f} to" in short(found)
 
 
 def test_a_perfect_score_is_not_called_good(classes):
-    material = gather(Request(classes))
+    material = gather(classes)
     perfect = with_means(material, {material.run.rows[0]: 1.0}, exact=0.87)
     said = [check for check in checks(perfect) if "perfect score" in check.sentence]
     assert [check.state for check in said] == ["mind"]
@@ -193,11 +194,11 @@ def test_a_perfect_score_is_not_called_good(classes):
     text = build_page(perfect)
     assert "[1.000, 1.000], exact bound 0.870" in text
     hardly = with_means(material, {material.run.rows[0]: 1.0}, exact=0.45)
-    assert any("even this could be guessing" in check.sentence for check in checks(hardly))
+    assert any("this could be guessing" in check.sentence for check in checks(hardly))
 
 
 def test_a_method_that_is_worse_than_guessing_is_not_passed_off_as_trained(classes):
-    material = gather(Request(classes))
+    material = gather(classes)
     material = with_means(material, dict.fromkeys(material.run.rows, 0.8))
     first, run = material.run.rows[0], material.run
     assert not any("Worse than guessing" in check.sentence for check in checks(material))
@@ -207,8 +208,8 @@ def test_a_method_that_is_worse_than_guessing_is_not_passed_off_as_trained(class
     (said,) = [c for c in checks(replace(material, run=replace(run, summary=summary))) if "Worse than" in c.sentence]
     assert said.state == "mind"
     assert f"{first} 0.330, at most 0.380" in said.sentence
-    assert "A probe is fitted to its end" in said.sentence  # and there are no epochs to add
-    assert "training:" not in said.sentence
+    assert "A probe is fitted" in said.advice  # and there are no epochs to add
+    assert "training:" not in said.advice
 
 
 def test_files_that_a_method_has_none_of_are_a_dash_also_where_pandas_makes_them_nan(classes, tmp_path):
@@ -221,7 +222,7 @@ def test_files_that_a_method_has_none_of_are_a_dash_also_where_pandas_makes_them
     (tmp_path / "run.json").unlink()
     (tmp_path / "run.json").write_text(json.dumps(record))
     with pd.option_context("future.infer_string", True):  # as pandas 3 does
-        text = build_page(gather(Request(tmp_path)))
+        text = build_page(gather(tmp_path))
     files = text.split("Seeds, folds and files of the cache")[1].split("</table>")[0]
     assert "nan" not in files
     assert files.count(f'<td class="number">{DASH}</td>') == 2 * 6  # two heads in three folds
@@ -237,18 +238,18 @@ def test_a_tick_stands_where_somebody_was_lost():
 
 
 def test_the_fold_of_the_prototypes_is_the_one_that_was_read(classes):
-    material = gather(Request(classes))
+    material = gather(classes)
     prototypes = replace(
         material.mixtures.prototypes,
         diagnostics={**material.mixtures.prototypes.diagnostics, "warnings": ["Two are alike."]},
     )
     third = replace(material, mixtures=replace(material.mixtures, fold=2, prototypes=prototypes))
-    assert "The study's own prototypes (fold 3): two are alike." in [check.sentence for check in checks(third)]
-    assert "Prototypes of fold 3" in diagnostics(third)
+    assert "Prototypes of the study (fold 3): two are alike." in [check.sentence for check in checks(third)]
+    assert "Prototypes of fold 3" in render_tab(third, "Diagnostics")
 
 
 def test_every_tab_has_a_panel_with_its_name(classes, atlas):
-    text = build_page(gather(Request(classes, {"atlas": atlas})))
+    text = build_page(gather(classes, {"atlas": atlas}))
     panels = re.findall(r'<section id="panel-([a-z-]+)"', text)
     names = "summary cohort splits results curves how-sure prototypes mixtures diagnostics reproduce"
     assert panels == names.split()
@@ -286,7 +287,7 @@ def test_who_is_tested_in_several_folds_counts_once(classes):
     run = load_run(classes)
     leaky = {**run.folds[0], "train": [*run.folds[0]["train"], run.folds[0]["test"][0]]}
     repeated = replace(run, record={**run.record, "folds": [leaky, leaky]})
-    said = " ".join(check.sentence for check in checks(replace(gather(Request(classes)), run=repeated)))
+    said = " ".join(check.sentence for check in checks(replace(gather(classes), run=repeated)))
     assert "share 1 patient:" in said
     tested = len(run.folds[0]["test"])
     assert f"{tested} of {tested} test samples come from sites" in said

@@ -1,6 +1,5 @@
 """The caption of risk groups says which of them fared worse."""
 
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -8,8 +7,10 @@ import pytest
 
 from panther.evaluation.survival_metrics import log_rank
 from panther.report.data import load_run
-from panther.report.material import Request, gather
-from panther.report.sections.curves import _fared, curves
+from panther.report.material import gather
+from panther.report.page import render_tab
+from panther.report.sections import predictions
+from panther.report.sections.predictions import risk_verdict
 
 
 def log_rank_at(hazard):
@@ -28,28 +29,27 @@ def test_events_are_counted_against_those_expected():
 
 @pytest.mark.parametrize(
     ("hazard", "said"),
-    [(4.0, "fared worse, as predicted"), (0.25, "fared better, which is the opposite of the prediction")],
+    [(4.0, "worse survival, as predicted"), (0.25, "better survival, contrary to the prediction")],
 )
 def test_the_direction_of_the_test_is_said(hazard, said):
-    told = _fared(log_rank_at(hazard), once=True)
-    assert told.startswith(f"Those called high-risk {said} (40 events, ")
-    assert told.endswith("expected if both groups were alike); log-rank test p < 0.001.")
-    assert _fared(log_rank_at(hazard), once=False) == (
-        f"Those called high-risk {said}; no test, because patients are drawn once for each fold that tests them."
-    )
+    verdict = risk_verdict(log_rank_at(hazard), once=True)
+    assert verdict.startswith(f"The high-risk group had {said} (40 events, ")
+    assert verdict.endswith("log-rank p < 0.001.")
+    untested = risk_verdict(log_rank_at(hazard), once=False)
+    assert said in untested
+    assert "p <" not in untested
 
 
 def test_a_direction_that_chance_would_give_is_told_as_such():
-    assert _fared(log_rank_at(1.05), once=True).endswith(", which is not shown to be more than chance.")
+    assert risk_verdict(log_rank_at(1.05), once=True).endswith(", not significant.")
 
 
 def test_a_run_whose_risks_are_turned_round_is_told_as_such(survival, monkeypatch):
-    material = gather(Request(survival))
-    assert "Those called high-risk fared" in curves(material)
+    material = gather(survival)
+    assert "The high-risk group had" in render_tab(material, "Curves")
     run = load_run(survival)
     turned = run.predictions.assign(risk=run.predictions["time"], event=True)  # who lives long is called high-risk
-    module = sys.modules[curves.__module__]
-    monkeypatch.setattr(module, "risk_groups", lambda risk, _: (risk > np.median(risk)).astype(int))
-    told = curves(replace(material, run=replace(run, predictions=turned)))
-    assert "which is the opposite of the prediction" in told
+    monkeypatch.setattr(predictions, "risk_groups", lambda risk, _: (risk > np.median(risk)).astype(int))
+    told = render_tab(replace(material, run=replace(run, predictions=turned)), "Curves")
+    assert "contrary to the prediction" in told
     assert "as predicted" not in told

@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 
 from panther.report.data import load_run
-from panther.report.material import Request, gather
-from panther.report.sections.results import results
+from panther.report.material import gather
+from panther.report.page import render_tab
 from report.studies import run
 from study.generated import generate
 
@@ -20,12 +20,12 @@ def several(tmp_path_factory):
 
 
 def test_spreads_over_seeds_are_told_as_such(several, classes):
-    told = results(gather(Request(several)))
+    told = render_tab(gather(several), "Results")
     assert "(± over folds and seeds)" in told
     assert "(± over folds)" not in told
     assert "single folds of each seed" in told
     assert ">3 x 2<" in told
-    of_one_seed = results(gather(Request(classes)))
+    of_one_seed = render_tab(gather(classes), "Results")
     assert "(± over folds)" in of_one_seed
     assert "seeds)" not in of_one_seed.replace("(seeds of a fold", "")
 
@@ -43,4 +43,4 @@ def test_a_kappa_with_weights_is_called_so(several):
     for name in ("table.md", "table.tex"):
         assert "Quadratic-weighted kappa" in (several / name).read_text()
         assert "Cohen" not in (several / name).read_text()
-    assert "quadratic-weighted kappa" in results(gather(Request(several)))
+    assert "quadratic-weighted kappa" in render_tab(gather(several), "Results")

@@ -33,7 +33,7 @@ def test_the_tab_draws_the_tables(page, classes):
     for coverage in everybody["coverage"]:
         assert f"{coverage:.3f}" in shown
     assert "test patients of the other folds" in shown
-    assert "Least often, by site" in shown
+    assert "Lowest coverage by site" in shown
 
 
 def test_survival_has_no_such_tab(survival):

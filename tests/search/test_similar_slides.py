@@ -99,9 +99,9 @@ def test_a_new_slide_is_embedded_as_the_others_were(file, bags):
     again = panther.similar(file, named, k=4, prototypes=PROTOTYPES)
     assert [hit.slide for hit in again.hits] == [hit.slide for hit in known.hits]  # it and its patient are no answer
     other = panther.Prototypes(5 * torch.eye(C, 6), torch.ones(6))
-    with pytest.raises(InputError, match="embedded with other prototypes"):
+    with pytest.raises(InputError, match="prototypes: not those"):
         panther.similar(file, bags["S06"], prototypes=other)
-    with pytest.raises(InputError, match="give `prototypes=`"):
+    with pytest.raises(InputError, match="prototypes: found None"):
         panther.similar(file, bags["S06"])
 
 
@@ -110,7 +110,7 @@ def test_slides_of_the_same_patient_are_found_only_where_asked_for(file, bags):
     asked = panther.similar(file, "S04", k=30, same_patient=True)
     assert "S05" in {hit.slide for hit in asked.hits}
     assert "S04" not in {hit.slide for hit in asked.hits}
-    assert asked.notes == ("There are 23 slides to compare with, fewer than the 30 that were asked for.",)
+    assert asked.notes == ("k: there are 23 slides to compare with, fewer than 30",)
     everybody = pd.DataFrame({"slide_id": list(bags), "case_id": "one"})
     with pytest.raises(InputError, match="no slide of another patient"):
         panther.similar(file, "S04", table=everybody)
@@ -122,7 +122,7 @@ def test_slides_whose_patient_is_not_known_count_by_themselves(table):
     )
     found = panther.similar(replace(table, clinical=clinical), "S05", k=30)
     assert len(found.hits) == 23  # nobody else is without a patient together with it
-    assert "does not say whose slides 12 of 24 are" in found.notes[0]
+    assert "patients of 12 of 24 slides are unknown" in found.notes[0]
 
 
 def test_slides_of_a_patient_called_na_are_of_one_patient(table):
@@ -138,11 +138,11 @@ def test_slides_of_other_sites_only(table):
 
 
 def test_what_cannot_be_compared_is_said(file, bags, tmp_path):
-    with pytest.raises(InputError, match=r"S4: neither a slide .* nor a feature file"):
+    with pytest.raises(InputError, match="query: S4 "):
         panther.similar(file, "S4")
-    with pytest.raises(InputError, match="`on=hamming`: slides are not compared so"):
+    with pytest.raises(InputError, match="on: found 'hamming'"):
         panther.similar(file, "S04", on="hamming")
-    with pytest.raises(InputError, match="whole number from 1"):
+    with pytest.raises(InputError, match="k: found 0"):
         panther.similar(file, "S04", k=0)
     with pytest.raises(InputError, match="there is no such file"):
         panther.similar(tmp_path / "none.h5ad", "S04")
@@ -155,7 +155,7 @@ def test_what_cannot_be_compared_is_said(file, bags, tmp_path):
     with pytest.raises(InputError, match="not whole mixtures"):
         panther.similar(averages, "S04", on="mixture")
     sets = panther.embed_cohort(bags, PROTOTYPES, "deepsets")
-    with pytest.raises(InputError, match="holds no proportions"):
+    with pytest.raises(InputError, match="no proportions"):
         panther.similar(sets, "S04", on="pi")
     assert panther.similar(sets, "S04", k=2).hits[0].reasons is None
 
@@ -190,6 +190,6 @@ def test_vectors_of_a_slide_encoder_are_searched_without_reasons(table, tmp_path
     assert [hit.slide for hit in found.hits] == [hit.slide for hit in expected.hits]
     assert found.on == "cosine"
     assert found.hits[0].reasons is None
-    assert "does not say whose slides" in found.notes[0]
+    assert "slides are unknown" in found.notes[0]
     with pytest.raises(InputError, match="not whole mixtures"):
         panther.similar(tmp_path / "titan.csv", "S04", on="mixture")

@@ -13,9 +13,8 @@ from layouts import LAYOUTS, features, write
 
 from panther import store
 from panther.errors import InputError
-from panther.storage import fingerprints
-from panther.storage.bags import BagRef, concatenate
-from panther.storage.fingerprints import fingerprint, fingerprint_all
+from panther.storage import bags as fingerprints
+from panther.storage.bags import BagRef, concatenate, fingerprint, fingerprint_all
 from panther.store import HashedRows, hash_contents, hash_rows, stamp_of
 from panther.types import Bag, Concatenated
 

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from panther.cohort.targets import Survival
-from panther.study.added.likelihood_ratio import Stratum, added_by_second
+from panther.study.evaluations import Stratum, added_by_second
 
 
 def _fold(rng: np.random.Generator, n: int, slide: float) -> Stratum:

@@ -17,11 +17,10 @@ from panther.models.heads import build_head, heads
 from panther.models.settings import TrainSettings, preset, usual_preset
 from panther.models.tasks import tasks
 from panther.prototypes import KMeansSettings
-from panther.study import literal
+from panther.study import templates as literal
 from panther.study.file import Study, load_study, parse_study
-from panther.study.literal import literal_text
 from panther.study.plan import Plan
-from panther.study.templates import TEMPLATES
+from panther.study.templates import TEMPLATES, literal_text
 from panther.types import Prototypes
 
 PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "deviations.md"
@@ -178,7 +177,7 @@ def differences() -> list[tuple[str, object]]:
     pairs = [
         (defaults((networks if name in networks else aggregators)[name]), own) for name, own in literal.METHODS.items()
     ]
-    pairs += [(defaults(tasks[name].fit), own) for name, own in literal.LOSSES.items()]
+    pairs += [(defaults(tasks[name]) | defaults(tasks[name].fit), own) for name, own in literal.LOSSES.items()]
     pairs += [(defaults(heads["linear"]), literal.HEADS["linear"])]
     pairs += [({f.name: f.default for f in fields(KMeansSettings)}, literal.PROTOTYPES)]
     for kind, parts in literal.TRAINING.items():

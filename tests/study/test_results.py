@@ -11,9 +11,8 @@ from panther.cohort.targets import Classes
 from panther.evaluation.intervals import Resampled, intervals, resample
 from panther.models.settings import Named
 from panther.models.tasks import Classification
-from panther.study.comparisons import Pair, compared
 from panther.study.evaluate import _resampled, _summary
-from panther.study.evaluations import WHERE, Evaluation, Members
+from panther.study.evaluations import WHERE, Evaluation, Members, Pair, compared
 from panther.study.file import Cell
 from panther.study.tables import markdown, one_class, verdicts
 from panther.study.training import Trained

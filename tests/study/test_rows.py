@@ -101,9 +101,9 @@ def test_given_vectors_may_belong_to_encoders(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"methods": ["panther"]}, "made of patches, but the study has only vectors of whole slides"),
+        ({"methods": ["panther"]}, "'panther' is made of patches"),
         ({"methods": [{"concat": ["titan"]}]}, "two rows or more"),
-        ({"methods": [{"concat": ["titan", "titan"]}]}, "'titan' twice"),
+        ({"methods": [{"concat": ["titan", "titan"]}]}, "'titan' stands twice"),
         ({"methods": [{"concat": ["titan", "tita"]}]}, "did you mean 'titan'"),
         ({"methods": [{"concat": ["titan", "abmil"]}]}, "is a network"),
         ({"methods": [{"concat": ["titan", "prism"], "k": 3}]}, "no setting 'k'"),
@@ -133,5 +133,5 @@ def test_a_vector_per_patient_is_no_row_of_a_study_of_slides(tmp_path):
 
 def test_vectors_of_slides_are_no_features():
     bags = {name: row[None] for name, row in zip(SLIDES, VECTORS, strict=True)}
-    with pytest.raises(InputError, match="vectors of whole slides"):
+    with pytest.raises(InputError, match="use embeddings"):
         panther.run_study({**BASE, "task": {"label": "subtype", "level": "slide"}, "features": bags})

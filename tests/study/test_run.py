@@ -14,8 +14,8 @@ import yaml
 
 from panther.errors import InputError
 from panther.models.predict import predict_bags
-from panther.study.cache import load_predictions
 from panther.study.file import load_study
+from panther.study.jobs import load_predictions
 from panther.study.tables import latex, markdown
 from panther.study.training import train_all
 from panther.verbs.study import run_study
@@ -258,7 +258,7 @@ def test_a_model_that_is_gone_or_damaged_is_trained_again_to_the_same_bytes(coho
 def test_a_model_is_chosen_by_what_tells_it_apart(cohort, tmp_path):
     results = run_study(study_in(cohort, task={"label": "subtype"}, methods=["protocounts", "deepsets"]), tmp_path)
     assert results.model(1, method="deepsets").method.name == "deepsets"
-    with pytest.raises(InputError, match="2 models of fold 0 are meant; name one with `method=`: 'protocounts'"):
+    with pytest.raises(InputError, match="2 models of fold 0; name one with `method=`: 'protocounts'"):
         results.model()
     with pytest.raises(InputError, match="no fold 3; this study has 0, 1, 2"):
         results.model(3, method="deepsets")
@@ -282,5 +282,5 @@ def test_a_study_of_values_needs_no_file_and_leaves_none_unless_written(cohort, 
     assert len(list((tmp_path / "kept/models").iterdir())) == 3
     del results
     assert not folder.exists()
-    with pytest.raises(InputError, match="The study: methods: there is no method 'panter'; did you mean"):
+    with pytest.raises(InputError, match=r"methods.*'panter'; did you mean"):
         run_study({**values, "methods": ["panter"]})

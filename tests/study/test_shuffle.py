@@ -14,12 +14,11 @@ from panther.errors import InputError
 from panther.mil import build, networks
 from panther.models.settings import Named
 from panther.storage.bags import concatenate
-from panther.study.cache import load_predictions
 from panther.study.file import parse_study
+from panther.study.jobs import load_predictions
+from panther.study.plan import Shuffled, reads_places
 from panther.study.results import Results
-from panther.study.spatial.plan import reads_places
-from panther.study.spatial.shuffled import Shuffled
-from panther.study.spatial.words import EXACTLY, in_words
+from panther.study.tables import EXACTLY, shuffle_verdict
 from panther.types import Bag
 
 SPATIAL = {"name": "panther", "blocks": ["space"], "label": "with space"}
@@ -187,10 +186,10 @@ def test_a_study_that_no_longer_asks_for_it_has_no_table_and_no_tab(results: Res
         ("auroc", (0.9, 0.6, 0.3, np.nan, np.nan), "there is no interval"),
     ],
 )
-def test_what_is_lost_is_said_in_words(metric: str, numbers: tuple[float, ...], said: str) -> None:
+def test_what_is_lost_is_said_shuffle_verdict(metric: str, numbers: tuple[float, ...], said: str) -> None:
     names = ("score", "shuffled", "difference", "ci_low", "ci_high")
     row = pd.Series({"metric": metric, "shuffles": 1, **dict(zip(names, numbers, strict=True))})
-    assert said in in_words(row)
+    assert said in shuffle_verdict(row)
 
 
 @pytest.mark.parametrize("wrong", [-1, 1000, "often", 1.5])
@@ -198,4 +197,4 @@ def test_a_number_of_shuffles_that_is_none_is_refused(wrong: object) -> None:
     plain = {"name": "x", "table": "t.csv", "features": {"e": "f"}, "task": {"label": "kind"}}
     with pytest.raises(InputError, match="shuffle"):
         parse_study({**plain, "shuffle": wrong})
-    assert parse_study({**plain, "shuffle": True}).shuffles == 1
+    assert int(parse_study({**plain, "shuffle": True}).shuffle) == 1

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from panther.engine import open_work, side_by_side
-from panther.study import stages
+from panther.study import jobs as stages
 from panther.study.file import load_study
 from panther.study.training import train_all
 from study.generated import generate

@@ -8,9 +8,9 @@ from panther import store
 from panther.aggregators import embed_bags
 from panther.storage.bags import BagRef
 from panther.storage.prototypes import load_prototypes
-from panther.study.cache import load_embeddings
+from panther.study import jobs
 from panther.study.file import load_study
-from panther.study.jobs import EmbeddingJob
+from panther.study.jobs import load_embeddings
 from panther.study.training import train_all
 from reading import Counts, counted
 from study.generated import generate
@@ -75,17 +75,17 @@ def test_the_files_are_those_of_one_walk_for_each(counts, tmp_path):
 
 @pytest.mark.slow
 def test_killed_while_the_files_are_written_it_reads_nothing_again(counts, tmp_path, monkeypatch):
-    study, write = study_in(tmp_path, **GRID), EmbeddingJob.write
+    study, write = study_in(tmp_path, **GRID), jobs.write_rows
 
-    def killed(job, table):
+    def killed(*arguments):
         if len(list((tmp_path / "out/cache").glob("embeddings-*.npy"))) == 5:
             raise KeyboardInterrupt
-        write(job, table)
+        write(*arguments)
 
-    monkeypatch.setattr(EmbeddingJob, "write", killed)
+    monkeypatch.setattr(jobs, "write_rows", killed)
     with pytest.raises(KeyboardInterrupt):
         train_all(study, tmp_path / "out")
-    monkeypatch.setattr(EmbeddingJob, "write", write)
+    monkeypatch.setattr(jobs, "write_rows", write)
     counts.opened.clear()
     counts.bytes = 0
     run = train_all(study, tmp_path / "out")

@@ -15,7 +15,7 @@ from panther.models.settings import Named
 from panther.models.tasks import Classification, SquaredError
 from panther.study.evaluations import Evaluation
 from panther.study.file import Cell
-from panther.study.sureness.judge import _held_out, _promise, judge_sureness
+from panther.study.sureness import _calibrator, _held_out, judge_sureness
 from panther.study.training import Trained
 from panther.verbs.study import run_study
 
@@ -62,7 +62,7 @@ def values(rng, n, fold):
 def test_a_fold_is_calibrated_by_the_others():
     rng = np.random.default_rng(0)
     folds = [classes(rng, 40, fold) for fold in range(3)]
-    found = _promise(folds[0], folds)
+    found = _calibrator(folds[0], folds)
     labels = np.concatenate([folds[k].target.labels for k in (1, 2)])
     p = np.concatenate([folds[k].prediction["probabilities"] for k in (1, 2)])
     assert found.temperature == fit_temperature(labels, p)
@@ -73,8 +73,8 @@ def test_patients_who_are_tested_twice_do_not_calibrate_themselves():
     rng = np.random.default_rng(1)
     first, second = classes(rng, 40, 0), classes(rng, 40, 1)
     second = replace(second, patients=(*first.patients[:25], *second.patients[25:]))
-    assert _promise(first, [first, second]).patients == 15
-    assert _promise(first, [first, replace(second, patients=first.patients)]) is None
+    assert _calibrator(first, [first, second]).patients == 15
+    assert _calibrator(first, [first, replace(second, patients=first.patients)]) is None
 
 
 def test_a_validation_part_comes_first_and_external_cohorts_ask_the_own_test():

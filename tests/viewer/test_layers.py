@@ -9,12 +9,11 @@ from PIL import Image
 
 import panther
 from explain.known_regions import COLOURS, SIDE
+from panther import attribute
 from panther.cohort.load import load_cohort
 from panther.explain.attention import SCALES, attention
-from panther.explain.attribution import attribute
 from panther.explain.attribution.draw import patch_values
-from panther.explain.concordance.tiles import LabelledTiles
-from panther.explain.concordance.tissue_classifier import fit_classifier, save_classifier
+from panther.explain.concordance.tissue_classifier import LabelledTiles, fit_classifier, save_classifier
 from panther.explain.palette import PALETTE, rgb_values
 from panther.explain.slide_map import DIVERGING, heat_colours
 from panther.mil import build_model

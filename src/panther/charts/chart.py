@@ -141,8 +141,6 @@ class Chart:
     y: Axis = Axis()
     title: str = ""
     size: tuple[int, int] = (860, 360)  # pixels; a page has a width of its own
-    legend: str = "above"  # or a corner, as matplotlib names it; a page has it above
-    legend_title: str = ""
     references: Sequence[Reference] = ()
     row_notes: RowNotes | None = None
     at_risk: Sequence[AtRisk] = ()

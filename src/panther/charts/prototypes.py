@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from panther.charts.chart import Axis, Bars, Chart, Heat, Line, Points, Reference, RowNotes
-from panther.charts.style import BLUE, FAINT, GREY, INK, MARKERS, ORANGE, group_colour, short, tint
+from panther.charts.style import GREY, INK, MARKERS, ORANGE, group_colour, short, tint
 from panther.prototypes.choose import NEARLY_ALL, Choice
 from panther.prototypes.compare import Comparison
 
@@ -81,19 +80,30 @@ def _with_tests(
 
 def cooccurrence(names: Sequence[str], values: np.ndarray) -> Chart:
     """Correlation over slides of the log-ratios of shares (C, C)."""
-    return _square(names, values, 1.0, "correlation of log-ratios", "Occur together, over slides")
+    heat = Heat(values, (-1.0, 1.0), "correlation of log-ratios", diverging=True, text=_cells(values, "{:.1f}"))
+    return _square(names, heat, "Occur together, over slides")
 
 
 def contacts(names: Sequence[str], values: np.ndarray) -> Chart:
     """Log2 of contacts between patches, observed over expected by chance (C, C)."""
-    return _square(names, values, STRONG, "log₂ of contacts to chance", "Touch each other, within slides")
+    heat = Heat(values, (-STRONG, STRONG), "log₂ of contacts to chance", diverging=True, text=_cells(values, "{:.1f}"))
+    return _square(names, heat, "Touch each other, within slides")
 
 
-def _square(names: Sequence[str], values: np.ndarray, limit: float, what: str, title: str) -> Chart:
-    count = len(names)
-    numbers = [["" if np.isnan(v) else f"{round(v, 1) + 0.0:.1f}" for v in row] for row in values]
-    heat = Heat(values, (-limit, limit), what, diverging=True, text=numbers if count <= NUMBERS_UP_TO else None)
-    side = max(260, 42 * count)
+def borders(names: Sequence[str], values: np.ndarray) -> Chart:
+    """Shares (C, C) of the contacts of each prototype (rows) with others."""
+    heat = Heat(values, (0, 1), "share of its border", text=_cells(values, "{:.0%}"), percent=True)
+    return _square(names, heat, "What each row borders on")
+
+
+def _cells(values: np.ndarray, form: str) -> list[list[str]] | None:
+    if len(values) > NUMBERS_UP_TO:
+        return None
+    return [["" if np.isnan(v) else form.format(v).replace("-0.0", "0.0") for v in row] for row in values]
+
+
+def _square(names: Sequence[str], heat: Heat, title: str) -> Chart:
+    side = max(260, 44 * len(names))
     width = side + 110 + 8 * max(len(short(name)) for name in names)
     x = Axis(names=[name.split(" ")[0] for name in names])
     return Chart([heat], x, Axis(names=names), title, (width, side + 80))
@@ -106,7 +116,7 @@ def contributions(names: Sequence[str], by_statistic: Mapping[str, Sequence[floa
         for shade, (statistic, values) in zip(SHADES, by_statistic.items(), strict=False)
     ]
     x, size = Axis("mean |contribution| of each statistic"), (440, 150 + 30 * len(names))
-    return Chart(bars, x, Axis(names=names), title, size, legend="lower right")
+    return Chart(bars, x, Axis(names=names), title, size)
 
 
 def contribution_swarm(names: Sequence[str], values: np.ndarray, colours: Sequence[str], title: str = "") -> Chart:
@@ -158,33 +168,30 @@ def class_table(
 
 def choice_of_c(choice: Choice) -> list[Chart]:
     """Three charts over the number of prototypes: held-out likelihood, how many come back, agreement; the recommended one is marked."""
-    found = choice.candidates
-    numbers = [c.n_prototypes for c in found]
+    candidates = choice.candidates
+    x = [c.n_prototypes for c in candidates]
     ends = ", still rising" if choice.still_rising else f", enough at {choice.sufficient}"
-    marked = f"{'recommended' if choice.supported else 'nearest'}: {choice.recommended}"
-    all_of_them, nearly = numbers, [NEARLY_ALL * n for n in numbers]
-    likelihood = [_with_spread(numbers, [(c.held_out, c.held_out_error) for c in found])]
+    likelihood = [_with_spread(x, [(c.held_out, c.held_out_error) for c in candidates])]
     come_back = [
-        Line(numbers, all_of_them, GREY, "all", width=1.4),
-        Line(numbers, nearly, GREY, f"{NEARLY_ALL:.0%}", "dot"),
-        _with_spread(numbers, [(c.come_back, c.come_back_spread) for c in found], "found in both halves"),
+        Line(x, x, GREY, "all", width=1.4),
+        Line(x, [NEARLY_ALL * n for n in x], GREY, f"{NEARLY_ALL:.0%}", "dot"),
+        _with_spread(x, [(c.come_back, c.come_back_spread) for c in candidates], "found in both halves"),
     ]
-    seeds, halves = [c.stability_seeds for c in found], [c.stability_halves for c in found]
-    explained = [c.explained for c in found]
+    halves = [c.stability_halves for c in candidates]
     agreement = [
-        Line(numbers, seeds, group_colour(0), "two seeds", marker="circle"),
-        Line(numbers, halves, group_colour(1), "two halves of the cohort", "dash", marker="square"),
-        Line(numbers, explained, group_colour(2), "variance of unseen slides explained", "dot", marker="triangle-up"),
-    ]
-    colour = ORANGE if choice.supported else GREY
+        Line(x, [c.stability_seeds for c in candidates], group_colour(0), "two seeds", marker="circle"),
+        Line(x, halves, group_colour(1), "two halves of the cohort", "dash", marker="square"),
+        Line(x, [c.explained for c in candidates], group_colour(2), "variance of unseen slides explained", "dot", marker="triangle-up"),
+    ]  # fmt: skip
+    word, colour = ("recommended", ORANGE) if choice.supported else ("nearest", GREY)
     panels = (
-        (f"Held-out likelihood{ends}", likelihood, Axis("log-likelihood per patch, unseen slides"), marked),
+        (f"Held-out likelihood{ends}", likelihood, Axis("log-likelihood per patch, unseen slides"), f"{word}: {choice.recommended}"),
         ("Prototypes that come back", come_back, Axis("prototypes"), ""),
         ("Agreement (1: the same every time)", agreement, Axis("adjusted Rand index; share of variance", (min(0, *halves) - 0.05, 1.05)), ""),
     )  # fmt: skip
     return [
-        Chart(lines, Axis("number of prototypes C"), y, title, (400, 360), "best", references=[Reference(choice.recommended, word, colour, "dash")])
-        for title, lines, y, word in panels
+        Chart(lines, Axis("number of prototypes C"), y, title, (400, 400), references=[Reference(choice.recommended, text, colour, "dash")])
+        for title, lines, y, text in panels
     ]  # fmt: skip
 
 
@@ -194,67 +201,13 @@ def _with_spread(x: Sequence[float], values: Sequence[tuple[float, float]], name
     return Line(x, mean, name=name, marker="circle", low=mean - spread, high=mean + spread)
 
 
-def comparison(found: Comparison, first: str, second: str) -> Chart:
+def comparison(result: Comparison, first: str, second: str) -> Chart:
     """Cosines between two sets of prototypes, the matched pairs framed: solid where they are the same."""
-    rows, columns = found.cosine.shape
-    pairs = list(zip(found.match.first.tolist(), found.match.second.tolist(), strict=True))
-    same = [pair for pair in pairs if pair in set(found.same)]
-    apart = [pair for pair in pairs if pair not in set(found.same)]
-    heat = Heat(found.cosine.numpy(), (-1, 1), "cosine", diverging=True, framed=same, dotted=apart)
-    x = Axis(f"{second}  (* appeared)", names=[f"C{c}" + "*" * (c in found.appeared) for c in range(columns)])
-    y = Axis(f"{first}  (* vanished)", names=[f"C{c}" + "*" * (c in found.vanished) for c in range(rows)])
+    rows, columns = result.cosine.shape
+    pairs = list(zip(result.match.first.tolist(), result.match.second.tolist(), strict=True))
+    same = [pair for pair in pairs if pair in set(result.same)]
+    others = [pair for pair in pairs if pair not in set(result.same)]
+    heat = Heat(result.cosine.numpy(), (-1, 1), "cosine", diverging=True, framed=same, dotted=others)
+    x = Axis(f"{second}  (* appeared)", names=[f"C{c}" + "*" * (c in result.appeared) for c in range(columns)])
+    y = Axis(f"{first}  (* vanished)", names=[f"C{c}" + "*" * (c in result.vanished) for c in range(rows)])
     return Chart([heat], x, y, size=(240 + 32 * columns, 130 + 32 * rows))
-
-
-class Survival(NamedTuple):
-    """A score on tissue as it is and on shuffled tissue."""
-
-    name: str
-    score: float
-    shuffled: float
-    note: str  # what is lost, in a few words
-
-
-def shuffled_scores(rows: Sequence[Survival], metric: str, chance: float | None = None) -> Chart:
-    """Both scores of each method, joined by a line as long as what is lost; they lie upon each other where nothing is."""
-    heights = list(range(len(rows)))
-    lines = [
-        Line([row.shuffled, row.score], [y, y], FAINT, width=3)
-        for y, row in enumerate(rows)
-        if row.shuffled != row.score
-    ]
-    points = [
-        Points(
-            [getattr(row, field) for row in rows],
-            heights,
-            colour,
-            name,
-            marker,
-            size=size,
-            labels=[f"{row.name}, {name}: {getattr(row, field):.3f}" for row in rows],
-        )
-        for field, name, colour, marker, size in (
-            ("shuffled", "patches shuffled", ORANGE, "square", 13),
-            ("score", "tissue as it is", BLUE, "circle", 8),
-        )
-    ]
-    return Chart(
-        [*lines, *points],
-        Axis(metric),
-        Axis(names=[row.name for row in rows]),
-        size=(860, 130 + 32 * len(rows)),
-        references=[] if chance is None else [Reference(chance, "chance")],
-        row_notes=RowNotes([row.note for row in rows], "lost"),
-    )
-
-
-def borders(names: Sequence[str], values: np.ndarray) -> Chart:
-    """What each prototype (rows) borders on: shares (C, C) of its touches with others."""
-    count = len(names)
-    numbers = [["" if np.isnan(v) else f"{v:.0%}" for v in row] for row in values]
-    text = numbers if count <= NUMBERS_UP_TO else None
-    side = max(260, 46 * count)
-    size = (side + 110 + 8 * max(len(short(name)) for name in names), side + 80)
-    heat = Heat(values, (0, 1), "share of its border", text=text, percent=True)
-    x = Axis(names=[name.split(" ")[0] for name in names])
-    return Chart([heat], x, Axis(names=names), "What each row borders on", size)

@@ -5,18 +5,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from panther.charts.chart import Axis, Bars, Boxes, Chart, Heat, Line, Points, Reference
+from panther.charts.chart import Axis, Bars, Boxes, Chart, Dash, Heat, Line, Points, Reference
 from panther.charts.style import BLUE, FAINT, MARKERS, ORANGE, group_colour
 
 MOST_GROUPS = 8  # more cannot be told apart; the smaller ones become "other"
-LOOKS = {"raw": (FAINT, "dash", "circle"), "calibrated": (BLUE, "solid", "square")}
-WORDS = {"raw": "as the model gave them", "calibrated": "calibrated"}
+LOOKS: dict[str, tuple[str, Dash, str]] = {"raw": (FAINT, "dash", "circle"), "calibrated": (BLUE, "solid", "square")}
 
 
 def stacked(rows: Sequence[str], groups: Sequence[str], counts: np.ndarray, title: str) -> Chart:
     """Bars (rows) divided into groups; ``counts`` (rows, groups)."""
     bars = [Bars(counts[:, k], group_colour(k), name, text=True) for k, name in enumerate(groups)]
-    return Chart(bars, Axis(title), Axis(names=rows), size=(860, 110 + 32 * len(rows)))
+    return Chart(
+        bars, Axis(title), Axis(names=rows), size=(860, 110 + min(32, 12 + 400 // max(len(rows), 1)) * len(rows))
+    )
 
 
 def histogram(values: np.ndarray, title: str, bins: int = 30) -> Chart:
@@ -27,14 +28,8 @@ def histogram(values: np.ndarray, title: str, bins: int = 30) -> Chart:
     return Chart([bars], Axis(title), Axis("samples"), size=(860, 260))
 
 
-def counts(values: np.ndarray, rows: Sequence[str], columns: Sequence[str], what: str) -> Chart:
-    """How many of each row are in each column."""
-    heat = Heat(values, (0, max(1, int(values.max(initial=0)))), what, text=[[str(n) for n in row] for row in values])
-    return Chart([heat], Axis(names=columns), Axis(names=rows), size=(860, 110 + 24 * len(rows)))
-
-
 class Estimate(NamedTuple):
-    """A mean with its interval, and what it is the mean of."""
+    """A mean with its interval, and the values that it is the mean of."""
 
     name: str
     mean: float
@@ -47,51 +42,34 @@ def forest(
     rows: Sequence[Estimate],
     metric: str,
     chance: float | None = None,
-    marked: Sequence[str] = (),
+    best: Sequence[str] = (),
     called: str = "chance",
+    rings: str = "one fold",
+    squares: str = "mean and 95 % interval over patients",
 ) -> Chart:
-    """Mean and interval of each method, every fold as a ring, and a line at what is ``called`` chance; ``marked`` are drawn in another colour."""
-    folds = [(value, y, row.name) for y, row in enumerate(rows) for value in row.folds]
-    labels = [f"{name}, one fold: {value:.3f}" for value, _, name in folds]
-    rings = Points(
-        [x for x, _, _ in folds], [y for _, y, _ in folds], FAINT, "one fold", size=7, hollow=True, labels=labels
-    )
-    means = [
-        _means(
-            rows,
-            [y for y, row in enumerate(rows) if row.name not in marked],
-            BLUE,
-            "mean and 95 % interval over patients",
-        ),
-        _means(rows, [y for y, row in enumerate(rows) if row.name in marked], ORANGE, "best mean and its interval"),
-    ]
+    """Mean and interval of each method as squares, every fold as a ring, and a line at the level ``called`` chance."""
+    folds = [(value, y, f"{row.name}, {rings}: {value:.3f}") for y, row in enumerate(rows) for value in row.folds]
+    x, y, notes = zip(*folds, strict=True) if folds else ((), (), ())
+    marks = [Points(x, y, FAINT, rings, size=7, hollow=True, labels=notes)]
+    for is_best, colour, name in ((False, BLUE, squares), (True, ORANGE, "best mean and its interval")):
+        if at := [y for y, row in enumerate(rows) if (row.name in best) == is_best]:
+            _, mean, low, high, _ = zip(*(rows[y] for y in at), strict=True)
+            labels = [f"{rows[y].name}: {rows[y].mean:.3f}" for y in at]
+            marks.append(Points(mean, at, colour, name, "square", 10, low=low, high=high, labels=labels))
     lines = [] if chance is None else [Reference(chance, called)]
     size = (860, 110 + 30 * len(rows))
-    marks = [rings, *(points for points in means if len(points.x))]
     return Chart(marks, Axis(metric), Axis(names=[row.name for row in rows]), size=size, references=lines)
-
-
-def _means(rows: Sequence[Estimate], at: Sequence[int], colour: str, name: str) -> Points:
-    own = [rows[y] for y in at]
-    low, high = [row.low for row in own], [row.high for row in own]
-    labels = [f"{row.name}: {row.mean:.3f}" for row in own]
-    return Points([row.mean for row in own], at, colour, name, "square", 10, low=low, high=high, labels=labels)
 
 
 def learning_curves(histories: Sequence[Sequence[Mapping[str, float]]]) -> Chart:
     """Loss over epochs, one line per fold; dashed on validation."""
+    looks: dict[str, tuple[str, Dash]] = {"train_loss": ("training", "solid"), "val_loss": ("validation", "dash")}
     lines = [
-        Line(
-            [row["epoch"] + 1 for row in history],
-            [row[field] for row in history],
-            group_colour(fold),
-            f"fold {fold + 1}, {part}",
-            "solid" if part == "training" else "dash",
-        )
+        Line([row["epoch"] + 1 for row in history], [row[field] for row in history], group_colour(fold), f"fold {fold + 1}, {part}", dash)
         for fold, history in enumerate(histories)
-        for field, part in (("train_loss", "training"), ("val_loss", "validation"))
+        for field, (part, dash) in looks.items()
         if history and field in history[0]
-    ]
+    ]  # fmt: skip
     return Chart(lines, Axis("epoch"), Axis("loss"), size=(860, 340))
 
 
@@ -116,28 +94,20 @@ def roc(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Chart:
 
 
 def observed_and_predicted(
-    observed: np.ndarray, predicted: np.ndarray, groups: Sequence[str], units: Sequence[str], what: str
+    observed: np.ndarray, predicted: np.ndarray, groups: Sequence[str], units: Sequence[str], title: str
 ) -> Chart:
-    """What was measured (x) and what was predicted (y), coloured and shaped by group; right is on the dotted line."""
-    low, high = min(observed.min(), predicted.min()), max(observed.max(), predicted.max())
-    line = Line([low, high], [low, high], FAINT, "as observed", "dot", 1)
-    points = [
-        Points(
-            observed[rows],
-            predicted[rows],
-            colour,
-            name,
-            MARKERS[k % len(MARKERS)],
-            labels=[f"{units[i]}: observed {observed[i]:,.4g}, predicted {predicted[i]:,.4g}" for i in rows],
-            keys=[units[i] for i in rows],
-        )
-        for k, (name, rows, colour) in enumerate(_groups(groups))
+    """Observed (x) and predicted (y) values, coloured and shaped by group; right is on the dotted line."""
+    ends = [min(observed.min(), predicted.min()), max(observed.max(), predicted.max())]
+    labels = [
+        f"{unit}: observed {x:,.4g}, predicted {y:,.4g}" for unit, x, y in zip(units, observed, predicted, strict=True)
     ]
-    return Chart([line, *points], Axis(f"{what}, observed"), Axis(f"{what}, predicted"), size=(760, 480))
+    points = _grouped_points(observed, predicted, groups, units, labels)
+    x, y = Axis(f"{title}, observed"), Axis(f"{title}, predicted")
+    return Chart([Line(ends, ends, FAINT, "as observed", "dot", 1), *points], x, y, size=(760, 480))
 
 
 def weights_heatmap(weights: np.ndarray, units: Sequence[str], prototypes: Sequence[str]) -> Chart:
-    """Share (n, C) of each prototype (rows) in each slide or patient (columns), in the order given."""
+    """Share (n, C) of each prototype (rows) in each slide or patient (columns), in this order."""
     few = len(units) <= 40
     heat = Heat(weights.T, (0, float(weights.max(initial=0))), "π")
     size = (860, 130 + 22 * len(prototypes) + (50 if few else 0))
@@ -154,29 +124,32 @@ def weights_boxes(weights: np.ndarray, groups: Sequence[str], prototypes: Sequen
     return Chart(boxes, Axis(names=prototypes), Axis("π", (0, None)), size=(860, 380))
 
 
-def scatter(position: np.ndarray, units: Sequence[str], groups: Sequence[str], axes: tuple[str, str]) -> Chart:
-    """Slides or patients as points (n, 2), coloured and shaped by group."""
-    points = [
-        Points(
-            position[rows, 0],
-            position[rows, 1],
-            colour,
-            name,
-            MARKERS[k % len(MARKERS)],
-            labels=[units[i] for i in rows],
-            keys=[units[i] for i in rows],
-        )
-        for k, (name, rows, colour) in enumerate(_groups(groups))
-    ]
+def scatter(
+    position: np.ndarray,
+    units: Sequence[str],
+    values: Sequence[str] | np.ndarray,
+    axes: tuple[str, str],
+    title: str = "",
+) -> Chart:
+    """Slides or patients as points (n, 2), coloured and shaped by group, or coloured by a number called ``title``."""
+    x, y = position.T
+    if isinstance(values, np.ndarray):
+        points = [Points(x, y, labels=units, keys=units, numbers=(title, values))]
+    else:
+        points = _grouped_points(x, y, values, units, units)
     return Chart(points, Axis(axes[0]), Axis(axes[1]), size=(860, 480))
 
 
-def scatter_by_number(
-    position: np.ndarray, units: Sequence[str], values: np.ndarray, title: str, axes: tuple[str, str]
-) -> Chart:
-    """Slides or patients as points, coloured by a number."""
-    points = Points(position[:, 0], position[:, 1], labels=units, keys=units, numbers=(title, values))
-    return Chart([points], Axis(axes[0]), Axis(axes[1]), size=(860, 480))
+def _grouped_points(
+    x: np.ndarray, y: np.ndarray, groups: Sequence[str], units: Sequence[str], labels: Sequence[str]
+) -> list[Points]:
+    return [
+        Points(
+            x[rows], y[rows], colour, name, MARKERS[k % len(MARKERS)],
+            labels=[labels[i] for i in rows], keys=[units[i] for i in rows],
+        )
+        for k, (name, rows, colour) in enumerate(_groups(groups))
+    ]  # fmt: skip
 
 
 def _groups(groups: Sequence[str]) -> list[tuple[str, list[int], str]]:
@@ -185,14 +158,13 @@ def _groups(groups: Sequence[str]) -> list[tuple[str, list[int], str]]:
     kept = sorted(names[np.argsort(-frequency, kind="stable")][:MOST_GROUPS].tolist())
     shown = [*kept, "other"] if len(names) > len(kept) else kept
     member = np.array([g if g in kept else "other" for g in groups])
-    quiet = ("other", "not known")
     return [
-        (name, np.flatnonzero(member == name).tolist(), FAINT if name in quiet else group_colour(k))
+        (name, np.flatnonzero(member == name).tolist(), FAINT if name in ("other", "not known") else group_colour(k))
         for k, name in enumerate(shown)
     ]
 
 
-class Promises(NamedTuple):
+class Reliability(NamedTuple):
     """Bins of a reliability curve."""
 
     predicted: np.ndarray
@@ -201,16 +173,14 @@ class Promises(NamedTuple):
     high: np.ndarray
 
 
-def reliability_curves(curves: Mapping[str, Promises], what: str) -> Chart:
+def reliability_curves(curves: Mapping[str, Reliability], label: str) -> Chart:
     """Observed frequency against predicted probability, `raw` and `calibrated`; the diagonal is perfect calibration."""
-    lines = [Line([0, 1], [0, 1], ORANGE, "every promise kept", "dot", 1.5)]
+    lines = [Line([0, 1], [0, 1], ORANGE, "perfect calibration", "dot", 1.5)]
     for name, curve in curves.items():
         colour, dash, marker = LOOKS[name]
-        # percentiles of a skewed share need not hold the share itself
-        ends = {"low": np.minimum(curve.low, curve.observed), "high": np.maximum(curve.high, curve.observed)}
-        limits = ends if np.isfinite(curve.low).all() else {}
-        lines.append(
-            Line(curve.predicted, curve.observed, colour, WORDS[name], dash, 2, marker, **limits)  # type: ignore[arg-type]
-        )
-    x, y = Axis(f"probability of {what}", (-0.02, 1.02)), Axis("how often it was true", (-0.02, 1.02))
+        low = high = None
+        if np.isfinite(curve.low).all():  # percentiles of a skewed share need not include the share itself
+            low, high = np.minimum(curve.low, curve.observed), np.maximum(curve.high, curve.observed)
+        lines.append(Line(curve.predicted, curve.observed, colour, name, dash, 2, marker, low=low, high=high))
+    x, y = Axis(f"probability of {label}", (-0.02, 1.02)), Axis("observed frequency", (-0.02, 1.02))
     return Chart(lines, x, y, size=(620, 460))

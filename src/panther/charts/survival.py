@@ -1,6 +1,6 @@
 """Charts of survival."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -37,7 +37,6 @@ def survival_curves(
         Axis(with_unit("time", unit), limits=(0, None), ticks=ticks),
         Axis(title, limits=(0, 1.05)),
         size=(860, 400),
-        legend=_free_corner(curves.values(), last),
         at_risk=at_risk,
     )
 
@@ -47,17 +46,12 @@ def risk_against_time(time: np.ndarray, event: np.ndarray, rank: np.ndarray, uni
     kinds = {"event": (event, ORANGE, False), "censored": (~event, FAINT, True)}
     points = [
         Points(
-            time[chosen],
-            rank[chosen],
-            colour,
-            name,
-            hollow=hollow,
+            time[chosen], rank[chosen], colour, name, hollow=hollow, keys=[units[i] for i in chosen],
             labels=[f"{units[i]}: {name} after {time[i]:,.4g}, risk above {rank[i]:.0%}" for i in chosen],
-            keys=[units[i] for i in chosen],
         )
         for name, (which, colour, hollow) in kinds.items()
         if (chosen := np.flatnonzero(which & ~np.isnan(rank)).tolist())
-    ]
+    ]  # fmt: skip
     y = Axis("risk: rank among those tested together", (-0.03, 1.03), percent=True)
     return Chart(points, Axis(with_unit("follow-up", unit), (0, None)), y, size=(860, 360))
 
@@ -68,33 +62,18 @@ def with_unit(title: str, unit: str) -> str:
 
 
 def panel(chart: Chart, title: str, note: str) -> Chart:
-    """Return a chart as one of many: its title above it, a note in its legend, and axes named outside."""
+    """Return a chart as one of many: title and note above it, axes named outside."""
     x, y = replace(chart.x, title=""), replace(chart.y, title="")
-    return replace(chart, title=title, legend_title=note, x=x, y=y, size=(330, 330))
-
-
-def _free_corner(curves: Iterable[KaplanMeier], last: float) -> str:
-    """Corner with more room for a legend: above the curves at the right, or below them at the left; survival falls."""
-    ends = [(_at(km, "high", 0.35 * last), _at(km, "low", 0.65 * last)) for km in curves]
-    above, below = 1 - max((high for high, _ in ends), default=0.0), min((low for _, low in ends), default=0.0)
-    return "upper right" if above >= below else "lower left"
-
-
-def _at(km: KaplanMeier, field: str, time: float) -> float:
-    """A bound of the curve at a time; after the end of a curve nothing is drawn, before its first event all are alive."""
-    number = int(np.searchsorted(km.time, time, side="right"))
-    return float(getattr(km, field)[number - 1]) if number else 1.0
+    return replace(chart, title=f"{title}\n{note}", x=x, y=y, size=(330, 360))
 
 
 def _curve(name: str, km: KaplanMeier, look: Look) -> Line:
     """Curve from time 0 on, where all are alive."""
+    curves = [km.time, km.survival, km.low, km.high]
     if len(km.time) == 0 or km.time[0] > 0:
-        first = {"survival": 1.0, "low": 1.0, "high": 1.0}
-        y, low, high = (np.concatenate([[start], getattr(km, field)]) for field, start in first.items())
-        time = np.concatenate([[0.0], km.time])
-    else:
-        time, y, low, high = km.time, km.survival, km.low, km.high
-    # who is no longer at risk at the next time and had no event was lost
-    lost = km.at_risk - km.events - np.append(km.at_risk[1:], 0) > 0
-    ticks = (km.time[lost], km.survival[lost]) if lost.any() else None
+        curves = [np.insert(values, 0, first) for values, first in zip(curves, (0.0, 1.0, 1.0, 1.0), strict=True)]
+    time, y, low, high = curves
+    # patients no longer at risk at the next time who had no event were censored
+    censored = km.at_risk - km.events - np.append(km.at_risk[1:], 0) > 0
+    ticks = (km.time[censored], km.survival[censored]) if censored.any() else None
     return Line(time, y, look[0], name, look[1], 2.5, step=True, low=low, high=high, ticks=ticks)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 MARKERS = dict(zip(("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star"), "osD^vPX*", strict=True))  # fmt: skip
 DASHES = {"solid": "-", "dash": "--", "dot": ":"}
-LEGEND_COLUMNS = 3
+LEGEND_COLUMN = 240  # pixels
 POINTS = 72 / DPI  # of a pixel
 
 
@@ -63,20 +63,21 @@ def _chart(ax: Any, chart: Chart) -> None:
         _DRAW[type(mark)](ax, mark, ends)
     for line in chart.references:
         ax.axvline(line.x, color=line.colour, linestyle=DASHES[line.dash], linewidth=1.2, zorder=1)
-        place: Any = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "fontsize": 9}
-        ax.annotate(line.text, (line.x, 0.03), xytext=(4, 0), color=line.colour, **place)
-    matrix = any(isinstance(mark, Heat) for mark in chart.marks)
+        ax.annotate(
+            line.text, (line.x, 0.03), (4, 0), ("data", "axes fraction"), "offset points", color=line.colour, fontsize=9
+        )
     _axis(ax.xaxis, chart.x, ax.set_xlim, 18)
     _axis(ax.yaxis, chart.y, ax.set_ylim, 36)
     if chart.y.names is not None:
         ax.set_ylim(len(chart.y.names) - 0.5, -0.5)
-    if matrix:
+    if any(isinstance(mark, Heat) for mark in chart.marks):
         ax.spines[:].set_visible(False)
         ax.tick_params(length=0)
     else:
         ax.grid(axis="y" if chart.y.names is not None else "both", color="#eeeeee", linewidth=0.8)
     ax.set_axisbelow(True)
-    _row_colours(ax, chart.row_colours or ())
+    for label, colour in zip(ax.get_yticklabels(), chart.row_colours or (), strict=False):
+        label.set_bbox({"facecolor": colour, "alpha": 0.35, "edgecolor": "none", "pad": 1.5})
     if chart.row_notes is not None:
         _row_notes(ax, chart.row_notes)
     _at_risk(ax, chart)
@@ -84,31 +85,31 @@ def _chart(ax: Any, chart: Chart) -> None:
     ax.set_title(chart.title, loc="left", fontsize=10.5, weight="bold", pad=6 + 15 * rows)
 
 
-def _axis(axis: Any, found: Axis, set_limits: Callable[..., Any], letters: int) -> None:
-    axis.set_label_text(found.title, fontsize=9)
-    if found.names is not None:
-        axis.set_ticks(range(len(found.names)), [short(name, letters) for name in found.names])
-    elif found.ticks is not None:
-        axis.set_ticks(list(found.ticks))
-    if found.names is None and found.limits != (None, None):
-        set_limits(*found.limits)
-    if found.percent:
+def _axis(axis: Any, content: Axis, set_limits: Callable[..., Any], letters: int) -> None:
+    axis.set_label_text(content.title, fontsize=9)
+    if content.names is not None:
+        axis.set_ticks(range(len(content.names)), [short(name, letters) for name in content.names])
+    elif content.ticks is not None:
+        axis.set_ticks(list(content.ticks))
+    if content.names is None and content.limits != (None, None):
+        set_limits(*content.limits)
+    if content.percent:
         axis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    if found.hidden:
+    if content.hidden:
         axis.set_ticks([])
     axis.set_tick_params(labelsize=8.5)
 
 
 def _bars(ax: Any, mark: Bars, ends: dict[str, np.ndarray]) -> None:
     lengths = np.asarray(mark.lengths, float)
-    start = ends.get("bars", np.zeros(len(lengths)))
     at = np.arange(len(lengths)) if mark.at is None else np.asarray(mark.at)
-    colours = mark.colours if isinstance(mark.colours, str) else list(mark.colours)
     if mark.vertical:
-        ax.bar(at, lengths, mark.width, color=colours)
+        ax.bar(at, lengths, mark.width, color=mark.colours)
         return
-    bars = ax.barh(at, lengths, mark.width, left=start, color=colours)
-    ax.barh([0], [0], color=mark.key or (colours if isinstance(colours, str) else colours[0]), label=mark.name or None)
+    start = ends.get("bars", np.zeros(len(lengths)))
+    bars = ax.barh(at, lengths, mark.width, left=start, color=mark.colours)
+    key = mark.key or (mark.colours if isinstance(mark.colours, str) else mark.colours[0])
+    ax.barh([0], [0], color=key, label=mark.name or None)
     if mark.low is not None and mark.high is not None:
         ax.hlines(at, mark.low, mark.high, color=GREY, linewidth=1.2)
     if mark.text:
@@ -117,33 +118,29 @@ def _bars(ax: Any, mark: Bars, ends: dict[str, np.ndarray]) -> None:
 
 
 def _points(ax: Any, mark: Points, _: Mapping[str, np.ndarray]) -> None:
-    colours: Any = mark.colours if isinstance(mark.colours, str) else list(mark.colours)
     if mark.low is not None and mark.high is not None:
-        ax.hlines(mark.y, mark.low, mark.high, color=colours, linewidth=1.8)
-    look: dict[str, Any] = {"marker": MARKERS[mark.marker], "s": (mark.size * POINTS) ** 2, "zorder": 3}
-    look |= {"label": mark.name or None, "linewidth": 0.05 * mark.size}
+        ax.hlines(mark.y, mark.low, mark.high, color=mark.colours, linewidth=1.8)
+    look: dict[str, Any] = {"color": mark.colours, "edgecolor": INK, "alpha": 0.9, "linewidth": 0.05 * mark.size}
     if mark.numbers is not None:
-        title, values = mark.numbers
-        drawn = ax.scatter(mark.x, mark.y, c=values, cmap="cividis", edgecolor="white", **look)
-        ax.figure.colorbar(drawn, ax=ax, label=title, aspect=24)
+        look = {"c": mark.numbers[1], "cmap": "cividis", "edgecolor": "white", "linewidth": 0.05 * mark.size}
     elif mark.hollow:
-        ax.scatter(mark.x, mark.y, facecolor="none", edgecolor=colours, **(look | {"linewidth": 1.0}))
-    else:
-        ax.scatter(mark.x, mark.y, color=colours, edgecolor=INK, alpha=0.9, **look)
+        look = {"facecolor": "none", "edgecolor": mark.colours, "linewidth": 1.0}
+    size = (mark.size * POINTS) ** 2
+    drawn = ax.scatter(mark.x, mark.y, s=size, marker=MARKERS[mark.marker], zorder=3, label=mark.name or None, **look)
+    if mark.numbers is not None:
+        ax.figure.colorbar(drawn, ax=ax, label=mark.numbers[0], aspect=24)
 
 
 def _line(ax: Any, mark: Line, _: Mapping[str, np.ndarray]) -> None:
     look: dict[str, Any] = {"color": mark.colour, "linestyle": DASHES[mark.dash], "linewidth": 0.7 * mark.width}
     look |= {"label": mark.name or None, "marker": None if mark.marker is None else MARKERS[mark.marker]}
-    if mark.step:
-        ax.step(mark.x, mark.y, where="post", **look)
-    elif mark.low is not None and mark.high is not None:
-        y = np.asarray(mark.y)
-        ax.errorbar(mark.x, y, [y - np.asarray(mark.low), np.asarray(mark.high) - y], capsize=3, **look)
+    limits = None if mark.low is None or mark.high is None else (np.asarray(mark.low), np.asarray(mark.high))
+    if limits is not None and not mark.step:
+        ax.errorbar(mark.x, mark.y, [mark.y - limits[0], limits[1] - mark.y], capsize=3, **look)
     else:
-        ax.plot(mark.x, mark.y, **look)
-    if mark.step and mark.low is not None and mark.high is not None:
-        ax.fill_between(mark.x, mark.low, mark.high, step="post", color=mark.colour, alpha=0.12, linewidth=0)
+        ax.plot(mark.x, mark.y, drawstyle="steps-post" if mark.step else "default", **look)
+    if limits is not None and mark.step:
+        ax.fill_between(mark.x, *limits, step="post", color=mark.colour, alpha=0.12, linewidth=0)
     if mark.ticks is not None:
         ax.plot(*mark.ticks, linestyle="", marker="|", markersize=5, markeredgewidth=0.9, color=mark.colour)
 
@@ -153,8 +150,8 @@ def _heat(ax: Any, mark: Heat, _: Mapping[str, np.ndarray]) -> None:
     from matplotlib.patches import Rectangle
 
     colours = LinearSegmentedColormap.from_list("", DIVERGING if mark.diverging else SEQUENTIAL)
-    shown = np.ma.masked_invalid(mark.values)
     low, high = mark.limits
+    shown = np.ma.masked_invalid(mark.values)
     image = ax.imshow(shown, cmap=colours.with_extremes(bad=MISSING), vmin=low, vmax=high, aspect="auto")
     for (row, column), value in np.ndenumerate(mark.values):
         if mark.text is not None and np.isfinite(value):
@@ -166,9 +163,7 @@ def _heat(ax: Any, mark: Heat, _: Mapping[str, np.ndarray]) -> None:
             place = (column - 0.48, row - 0.46)
             ax.add_patch(Rectangle(place, 0.96, 0.92, fill=False, edgecolor=INK, linewidth=1.3, linestyle=style))
     if mark.title:
-        known = mark.values[np.isfinite(mark.values)]
-        ends = bool((known < low).any()), bool((known > high).any())
-        extend = {(False, False): "neither", (True, False): "min", (False, True): "max", (True, True): "both"}[ends]
+        extend = ("neither", "min", "max", "both")[bool((shown < low).any()) + 2 * bool((shown > high).any())]
         numbers = "{x:.0%}" if mark.percent else None
         ax.figure.colorbar(image, ax=ax, label=mark.title, shrink=0.9, aspect=24, extend=extend, format=numbers)
 
@@ -176,26 +171,20 @@ def _heat(ax: Any, mark: Heat, _: Mapping[str, np.ndarray]) -> None:
 def _boxes(ax: Any, mark: Boxes, ends: dict[str, np.ndarray]) -> None:
     keys = ("whislo", "q1", "med", "q3", "whishi")
     stats = [dict(zip(keys, one, strict=True)) for one in mark.quantiles.T.tolist()]
-    number = len(ends)  # boxes of further groups stand beside those before
-    ends[f"boxes {number}"] = np.zeros(0)
+    group = len(ends)  # boxes of further groups stand beside those before
+    ends[f"boxes {group}"] = np.zeros(0)
     look = {"boxprops": {"facecolor": mark.colour, "alpha": 0.6}, "medianprops": {"color": INK}}
-    at = np.arange(len(stats)) + 0.18 * number
+    at = np.arange(len(stats)) + 0.18 * group
     ax.bxp(stats, at, widths=0.15, showfliers=False, patch_artist=True, manage_ticks=False, **look)
     ax.bar([0], [0], color=mark.colour, label=mark.name)
-
-
-def _row_colours(ax: Any, colours: Sequence[str]) -> None:
-    for label, colour in zip(ax.get_yticklabels(), colours, strict=False):
-        label.set_bbox({"facecolor": colour, "alpha": 0.35, "edgecolor": "none", "pad": 1.5})
 
 
 def _row_notes(ax: Any, notes: RowNotes) -> None:
     place: Any = {"textcoords": "offset points", "fontsize": 8.5}
     for row, text in enumerate(notes.texts):
-        bold = "bold" if row < len(notes.bold) and notes.bold[row] else "normal"
-        at: Any = {"xycoords": ("axes fraction", "data"), "va": "center", "weight": bold}
-        ax.annotate(text, (1, row), xytext=(8, 0), **at, **place)
-    ax.annotate(notes.title, (1, 1), xytext=(8, 6), xycoords="axes fraction", va="bottom", **place)
+        weight = "bold" if row < len(notes.bold) and notes.bold[row] else "normal"
+        ax.annotate(text, (1, row), (8, 0), ("axes fraction", "data"), va="center", weight=weight, **place)
+    ax.annotate(notes.title, (1, 1), (8, 6), "axes fraction", va="bottom", **place)
 
 
 def _at_risk(ax: Any, chart: Chart) -> None:
@@ -211,17 +200,14 @@ def _at_risk(ax: Any, chart: Chart) -> None:
 
 
 def _legend(ax: Any, chart: Chart) -> int:
-    """Rows that it takes above the chart."""
-    handles, _ = ax.get_legend_handles_labels()
-    if not handles:
-        return 0
-    if chart.legend == "above":
-        columns = min(LEGEND_COLUMNS, len(handles))
-        ax.legend(frameon=False, fontsize=8.5, loc="lower left", bbox_to_anchor=(-0.01, 1), ncols=columns, borderpad=0.1)  # fmt: skip
-        return -(-len(handles) // LEGEND_COLUMNS)
-    title = chart.legend_title or None
-    ax.legend(title=title, title_fontsize=7.5, fontsize=7, loc=chart.legend, framealpha=0.7, edgecolor="none")
-    return 0
+    """Draw the legend above the chart; returns its rows."""
+    handles = len(ax.get_legend_handles_labels()[0])
+    columns = max(1, min(handles, chart.size[0] // LEGEND_COLUMN))
+    if handles:
+        ax.legend(
+            frameon=False, fontsize=8.5, loc="lower left", bbox_to_anchor=(-0.01, 1), ncols=columns, borderpad=0.1
+        )
+    return -(-handles // columns)
 
 
 _DRAW: dict[type[Mark], Callable[..., None]] = {Bars: _bars, Points: _points, Line: _line, Heat: _heat, Boxes: _boxes}

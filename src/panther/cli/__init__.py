@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, cast, get_args
 
 from cyclopts import App, CycloptsError, Group, Parameter
 
 import panther.verbs
-from panther.errors import LeftOutWarning, Note
+from panther.errors import InputError, LeftOutWarning, Note, describe
 from panther.progress import log_progress, track
-from panther.verbs import VERBS, Verb
+from panther.verbs import VERBS, Verb, format_invalid
 from panther.verbs.parameters import POSITIONAL, RUNNING, option, parse_settings
 from panther.version import __version__
 
@@ -122,7 +122,6 @@ def command_of(verb: Verb) -> Callable[..., int]:
 
 def _keep_other_files(output: Path | None) -> None:
     """Refuse to replace a file that panther did not write."""
-    from panther.errors import InputError
     from panther.store import is_result
 
     if output is not None and output.is_file() and not is_result(output):
@@ -196,14 +195,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         logging.basicConfig(format="%(message)s")
         logging.getLogger("panther").setLevel(logging.DEBUG)
     app = build_app()
-    if arguments and arguments[0] not in (*app, "__complete") and not arguments[0].startswith("-"):
-        from panther.cli import old  # until all commands are verbs
-
-        old.main(arguments)
-        return
-    _start_helpers(arguments)
     with handle_sigterm():
         sys.exit(_run(app, arguments, verbose))
+
+
+def _check_directory() -> None:
+    try:
+        os.getcwd()
+    except OSError as error:  # libraries end the process where they import without it
+        raise InputError(f"the working directory cannot be used ({error.strerror}); change to another") from error
 
 
 def _start_helpers(arguments: Sequence[str]) -> None:
@@ -238,9 +238,9 @@ def handle_sigterm() -> Iterator[None]:
 
 
 def _run(app: App, arguments: Sequence[str], verbose: bool) -> int:
-    from panther.errors import describe
-
     try:
+        _check_directory()
+        _start_helpers(arguments)
         with log_progress(" ".join(["panther", *arguments[:1]])), session():
             code = app(
                 list(arguments) or ["--help"], exit_on_error=False, print_error=False, result_action="return_value"
@@ -257,11 +257,20 @@ def _run(app: App, arguments: Sequence[str], verbose: bool) -> int:
             import traceback
 
             traceback.print_exc()
-        text = str(error).replace("\n", " ") if isinstance(error, CycloptsError) else describe(error)
+        text = _describe_usage(error) if isinstance(error, CycloptsError) else describe(error)
         print(f"panther: {text}", file=sys.stderr)
         return 2
     print("panther: stopped. Type the same command again to go on.", file=sys.stderr)
     return code
+
+
+def _describe_usage(error: CycloptsError) -> str:
+    """Arguments that cyclopts, or pydantic behind it, does not accept, as one line."""
+    argument, cause = getattr(error, "argument", None), cast(Any, error.__cause__)
+    if argument is None or not hasattr(cause, "errors"):
+        return str(error).replace("\n", " ")
+    typed = " ".join(token.value for token in argument.tokens)
+    return format_invalid(argument.field_info.name, typed, [one["msg"] for one in cause.errors()])
 
 
 @contextmanager

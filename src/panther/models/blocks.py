@@ -4,7 +4,9 @@ Some are reduced by training slides (PCA of the mean of all patches): their matr
 with the scaling, on training rows and on nothing else.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import Any, NamedTuple
@@ -15,14 +17,16 @@ from torch import Tensor
 
 from panther.aggregators import aggregators, build
 from panther.cohort.covariates import COVARIATES
-from panther.errors import InputError, check_whole, suggestion
+from panther.errors import InputError, check_choice, check_whole, suggestion
+from panther.mil import build as build_network
 from panther.mil import networks
+from panther.mixture import STARTING_VARIANCES
 from panther.models.settings import Named
-from panther.types import Basis
+from panther.types import Basis, Prototypes
 
 Columns = Sequence[tuple[int, str, int]]  # (prototype, statistic, dimension) of each number, as aggregators name them
 COMPONENTS = 64
-GIVEN = "given"  # vectors of a slide encoder
+PRECOMPUTED = "given"  # vectors of a slide encoder
 
 
 class Reduction(NamedTuple):
@@ -76,21 +80,55 @@ REDUCED: dict[str, Reduced] = {
 
 def made_by(method: Named) -> Named:
     """Method that makes the matrix of a row."""
-    if method.name == GIVEN:  # of new samples: one row per slide, and the mean of them is the patient's
+    if method.name == PRECOMPUTED:  # of new samples: one row per slide, and the mean of them is the patient's
         return Named(name="mean")
     return REDUCED[method.name].of if method.name in REDUCED else method
 
 
-def check_reduced(name: str, options: Mapping[str, Any]) -> None:
-    """Refuse settings that a reduction does not take."""
-    for option, value in options.items():
-        if option not in REDUCED[name].options:
-            raise InputError(f"{name} has no setting {option!r}; {suggestion(option, REDUCED[name].options)}")
-        check_whole(option, value, 1, 1_000_000)
+@contextmanager
+def trial() -> Iterator[None]:
+    """Make something from a user's settings without its memory: a width of a billion is no reason to wait."""
+    with warnings.catch_warnings(), torch.device("meta"):
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        except InputError:
+            raise
+        except Exception as error:  # of a library; the setting is wrong all the same
+            raise InputError(f"a setting cannot be used: {' '.join(str(error).split())}") from error
+
+
+def method_names() -> list[str]:
+    """Every method that can be trained: unsupervised embeddings, then networks."""
+    return [*aggregators.names(), *REDUCED, *networks.names()]
+
+
+def check_method(name: str, options: Mapping[str, Any]) -> None:
+    """Refuse an unknown method, and settings that it does not take."""
+    if name == CONCAT or name in REDUCED:
+        for option, value in options.items():
+            known = ("of",) if name == CONCAT else REDUCED[name].options
+            if option not in known:
+                raise InputError(f"{name} has no setting {option!r}; {suggestion(option, known)}")
+            if name in REDUCED:
+                check_whole(option, value, 1, 1_000_000)
+        return
+    check_choice("method", name, method_names())
+    # no result depends on what a method is tried on
+    surprise = torch.tensor([[1.0, 2.0]] * len(STARTING_VARIANCES))
+    prototypes = Prototypes(torch.eye(2, 3), torch.ones(3), surprise=surprise)
+    with trial():
+        if name in networks:
+            build_network(name, 3, 2, prototypes, options)
+        else:
+            build(name, prototypes, options)
 
 
 CONCAT = "concat"  # several representations side by side
-UNMADE = {GIVEN: "value", COVARIATES: COVARIATES}  # what no method makes of patches -> what its numbers are called
+UNMADE = {
+    PRECOMPUTED: "value",
+    COVARIATES: COVARIATES,
+}  # what no method makes of patches -> what its numbers are called
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,20 +23,19 @@ from panther.cohort.targets import Target
 from panther.engine import HERE, Track, Work, collect, untracked
 from panther.errors import InputError
 from panther.mil import BagSource, LoadSettings, build_model, networks
-from panther.models.blocks import CONCAT, Block, columns_of, made_by, needs_prototypes
-from panther.models.checks import check_head, check_loss, check_method
-from panther.models.heads import PROBE, build_head, token_shape
+from panther.models.blocks import CONCAT, Block, check_method, columns_of, made_by, needs_prototypes
+from panther.models.heads import PROBE, build_head, check_head, token_shape
 from panther.models.model import Model, embedding_model
 from panther.models.probes import PROBES, fit_suitable
 from panther.models.scaling import column_means, fit_scaler
 from panther.models.settings import USUAL_LOSS, Named, TrainSettings, preset, usual_preset
-from panther.models.sureness import learn_sureness, mean_features
-from panther.models.tasks import Prediction, Task, fit_task
+from panther.models.sureness import fit_sureness, mean_features
+from panther.models.tasks import Prediction, Task, check_loss, fit_task
 from panther.models.trainer import ArraySource, BatchSource, fit, predict_logits
 from panther.patches import in_common
 from panther.prototypes import KMeansSettings, fit_bags
 from panther.prototypes.patches import BagInfo, example, scan_bags
-from panther.storage.fingerprints import finite_content
+from panther.storage.bags import finite_content
 from panther.storage.prototypes import as_prototypes
 from panther.store import hash_contents, hash_of
 from panther.types import FeatureSpace, Openable, PatchSpec, Prototypes
@@ -173,7 +172,7 @@ def fit_model(
         return _fit_on_embeddings(recipe, parts, data, checkpoint, track)
 
     fitted = train(parts, checkpoint)
-    sure = learn_sureness(fitted, _seen(fitted, data), train, inner_folds, recipe.by_class)
+    sure = fit_sureness(fitted, _seen(fitted, data), train, inner_folds, recipe.by_class)
     return replace(fitted, model=replace(fitted.model, sure=sure))
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from panther.errors import InputError, check_choice, check_whole
-from panther.models.blocks import Columns
+from panther.models.blocks import Columns, trial
 from panther.registry import Registry
 
 
@@ -50,6 +50,21 @@ def build_head(
             # torch.manual_seed would also queue the seed for GPUs, with a stack trace each time
             torch.default_generator.manual_seed(int(seed))
         return heads[name](tuple(shape), n_outputs, **(options or {}))
+
+
+def head_names() -> list[str]:
+    """Every head for embeddings."""
+    return [PROBE, *heads.names()]
+
+
+def check_head(name: str, options: Mapping[str, Any]) -> None:
+    """Refuse an unknown head, and settings that it does not take."""
+    check_choice("head", name, head_names())
+    if name == PROBE and options:
+        raise InputError(f"The head {name!r} has no setting {min(options)!r}")
+    if name != PROBE:
+        with trial():
+            build_head(name, (2, 3), 2, options)
 
 
 class PerPrototypeLinear(nn.Module):
@@ -118,6 +133,7 @@ PAPER = {
     "paper-classification": StructuredSettings(per_prototype="mlp", after="mlp"),
     "paper-survival": StructuredSettings(shared="mlp", per_prototype="mlp"),
 }
+STRUCTURED = ("structured", *PAPER)  # heads that need one token per prototype
 
 
 class StatisticGates(nn.Module):

@@ -27,7 +27,7 @@ from panther.evaluation.intervals import Interval, exact_bounds, intervals, is_p
 from panther.evaluation.metrics import metric_title
 from panther.evaluation.verdicts import about_one_class, about_perfect
 from panther.mil import BagSource, LoadSettings
-from panther.models.blocks import GIVEN, UNMADE, Block, made_by
+from panther.models.blocks import PRECOMPUTED, UNMADE, Block, made_by
 from panther.models.model import Model, check_bag
 from panther.models.settings import TrainSettings
 from panther.models.sureness import OUTSIDE, mean_features, sure_columns, with_familiarity
@@ -43,7 +43,7 @@ from panther.types import Openable, Prototypes
 
 def given_names(model: Model) -> list[str]:
     """Names of the given vectors that a model reads."""
-    return [_name(block) for block in model.representation() if block.method.name == GIVEN]
+    return [_name(block) for block in model.representation() if block.method.name == PRECOMPUTED]
 
 
 def reads_patches(model: Model) -> bool:
@@ -113,7 +113,7 @@ def _rows_of(block: Block, new: NewSamples, work: Work) -> _Rows:
     if block.method.name == COVARIATES:
         return _clinical(block, new)
     own = new.bags
-    if block.method.name == GIVEN:
+    if block.method.name == PRECOMPUTED:
         if _name(block) not in new.given:
             raise InputError(
                 f"The model reads vectors of {_name(block)!r}; give their file or folder with `embeddings={_name(block)}=PATH`."

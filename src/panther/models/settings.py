@@ -6,14 +6,16 @@ Settings of training, and those of the paper by name (section 4 and the suppleme
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar, get_type_hints
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
 from panther.cohort.spec import Strict
 from panther.errors import InputError, check_choice, check_number, check_seed, check_whole, make_plain, suggestion
+
+T = TypeVar("T")
 
 
 class Named(Strict):
@@ -48,6 +50,20 @@ def as_named(value: Any) -> Any:
         rest = {k: v for k, v in value.items() if k not in ("name", "label")}
         return {"name": value["name"], "label": value.get("label"), "options": rest}
     return value
+
+
+def changed(settings: T, values: Mapping[str, Any]) -> T:
+    """Settings with other values, of the types of their fields; the settings check the bounds."""
+    known = [field.name for field in fields(settings)]  # type: ignore[arg-type]
+    for name, value in values.items():
+        if name not in known:
+            raise InputError(f"there is no setting {name!r}; {suggestion(name, known)}")
+        try:
+            TypeAdapter(get_type_hints(type(settings))[name]).validate_python(value, strict=True)
+        except ValidationError as error:
+            problem = error.errors()[0]["msg"].replace("Input should be", "expected")
+            raise InputError(f"{name}: {problem}, found {value!r}") from error
+    return replace(settings, **values)  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)

@@ -90,15 +90,15 @@ class Margin:
         )
 
 
-Promise = Calibration | Margin
-PROMISES: dict[str, type[Calibration] | type[Margin]] = {"calibration": Calibration, "margin": Margin}
+Calibrator = Calibration | Margin
+CALIBRATORS: dict[str, type[Calibration] | type[Margin]] = {"calibration": Calibration, "margin": Margin}
 
 
 @dataclass(frozen=True, eq=False)
 class Sureness:
     """What a model knows of its own limits; what it does not know is None, and ``why`` says so."""
 
-    promise: Promise | None = None  # of classes or values
+    promise: Calibrator | None = None  # of classes or values
     cloud: Cloud | None = None  # of the scaled training embeddings, or of the mean features where a network reads bags
     reach: float | None = None  # distance to the nearest prototype that 99 of 100 training patches keep
     why: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ class Sureness:
 
     def settings(self) -> dict[str, Any]:
         """Plain values for the file."""
-        kind = next((name for name, kind in PROMISES.items() if isinstance(self.promise, kind)), None)
+        kind = next((name for name, kind in CALIBRATORS.items() if isinstance(self.promise, kind)), None)
         return {
             "promise": None if self.promise is None else {"kind": kind, **asdict(self.promise)},
             "rest": None if self.cloud is None else self.cloud.rest,
@@ -125,7 +125,7 @@ def load_sureness(
 ) -> Sureness:
     """Sureness of a model of so many training samples from a file's values; numbers that cannot be are refused by the name of the file."""
     rest, reach = (settings.get(name) for name in ("rest", "reach"))
-    promise = None if settings.get("promise") is None else _load_promise(path, settings["promise"], again)
+    promise = None if settings.get("promise") is None else _load_calibrator(path, settings["promise"], again)
     if reach is not None:
         _check(path, "reach", reach, again)
     cloud = None
@@ -140,8 +140,8 @@ def load_sureness(
     return Sureness(promise, cloud, reach, tuple(map(str, settings.get("why") or ())))
 
 
-def _load_promise(path: Path, settings: Mapping[str, Any], again: str) -> Promise:
-    kind = PROMISES[settings["kind"]]
+def _load_calibrator(path: Path, settings: Mapping[str, Any], again: str) -> Calibrator:
+    kind = CALIBRATORS[settings["kind"]]
     values: dict[str, Any] = {}
     for one in fields(kind):
         value = settings[one.name]
@@ -168,9 +168,9 @@ NOBODY = (
 FEWEST = 10  # patients below which a temperature is noise and a 90 % set holds every class
 
 
-def learn_promise(
+def fit_calibrator(
     task: Task, prediction: Prediction, target: Target, patients: np.ndarray, source: str, by_class: bool = False
-) -> Promise:
+) -> Calibrator:
     """Temperature and prediction sets of classes (at their level in each class, if so), or intervals of values, from samples not trained on."""
     number = len(np.unique(patients))
     if number < FEWEST:
@@ -184,7 +184,7 @@ def learn_promise(
     return Calibration(temperature, threshold, LEVEL, number, source)
 
 
-def learn_sureness(
+def fit_sureness(
     fitted: "FittedModel", seen: np.ndarray, refit: "Callable[[Parts], FittedModel]", folds: int, by_class: bool = False
 ) -> Sureness:
     """Calibration and surroundings of a fitted model; ``seen`` (n, D) is what it knows of its training samples."""
@@ -200,7 +200,7 @@ def learn_sureness(
 
 def _promise(
     fitted: "FittedModel", refit: "Callable[[Parts], FittedModel]", folds: int, by_class: bool
-) -> tuple[Promise | None, tuple[str, ...]]:
+) -> tuple[Calibrator | None, tuple[str, ...]]:
     """By the validation part, or by inner folds of the training part where there is none; else why there is none."""
     parts = fitted.parts
     if not isinstance(parts.targets["train"], (Classes, Values)):
@@ -215,7 +215,7 @@ def _promise(
         else:
             prediction = _out_of_fold(parts, refit, folds, patients)
             source = f"training patients, each held out of one of {folds} inner folds"
-        return learn_promise(fitted.model.task, prediction, parts.targets[part], patients, source, by_class), ()
+        return fit_calibrator(fitted.model.task, prediction, parts.targets[part], patients, source, by_class), ()
     except InputError as error:  # too few, or a class that only one fold has
         return None, (f"The model does not know how sure it may be. {error}",)
 

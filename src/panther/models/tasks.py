@@ -22,6 +22,7 @@ from panther.cohort.targets import Classes, Kind, Labels, Survival, Target, Valu
 from panther.errors import InputError, check_choice, check_number, listed
 from panther.evaluation import metrics, survival_metrics
 from panther.models import losses
+from panther.models.blocks import trial
 from panther.registry import Registry
 
 Prediction = Mapping[str, np.ndarray]  # first axis: samples
@@ -123,6 +124,28 @@ def fit_task(name: str, target: Target, **options: Any) -> Any:
         raise InputError(f"The loss {name!r} does not fit a target of {KINDS[target.kind]}; use {suitable}")
     tasks.check_options(name, options)
     return entry.value.fit(target, **options)
+
+
+# what a loss is tried on; no result depends on it
+_EXAMPLES: dict[Kind, Target] = {
+    "classification": Classes(("a", "b"), np.array([0, 1] * 4)),
+    "survival": Survival(np.arange(1.0, 65.0), np.ones(64, bool)),
+    "regression": Values(np.arange(8.0)),
+    "labels": Labels(("a", "b"), np.array([[0.0, 1.0], [1.0, 0.0]] * 4)),
+}
+
+
+def loss_names(kind: Kind | None = None) -> list[str]:
+    """Losses for a kind of target, or all."""
+    return [entry.name for entry in tasks if kind is None or entry.metadata.target is type(_EXAMPLES[kind])]
+
+
+def check_loss(name: str, options: Mapping[str, Any], kind: Kind) -> None:
+    """Refuse an unknown loss, one for another kind of target, and settings that it does not take."""
+    # one weight per class: checked once the classes are known
+    known = {k: v for k, v in options.items() if not (k == "class_weights" and isinstance(v, (list, tuple)))}
+    with trial():
+        fit_task(name, _EXAMPLES[kind], **known)
 
 
 def load_task(settings: Mapping[str, Any]) -> Task:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import pandas as pd
 
@@ -17,68 +17,55 @@ from panther.evaluation.verdicts import (
 )
 from panther.models.heads import PROBE
 from panther.models.settings import preset, usual_preset
-from panther.report.data import Run, metric_name
-from panther.report.fold import as_settings
-from panther.report.html import Html, number, plural, tag, words, words_of_list
-from panther.report.material import Material
-from panther.report.outcomes import outcome_of
+from panther.report.data import Run, metric_name, outcome_of
+from panther.report.figures import join_words, number, plural
+from panther.report.material import Material, as_settings
 from panther.study.tables import one_class
 
-State = Literal["good", "mind", "bad"]
-FLATTERED = 0.005  # of the chance level, from which on it is reported
+INFLATED = 0.005  # of the chance level, from which on it is reported
 ROUNDING = 1e-9
-WORDS: dict[State, str] = {"good": "Good", "mind": "Mind", "bad": "Problem"}
 FEW_STEPS = 200  # of the optimiser; the paper's smallest cohort (TCGA-BLCA, 298 of 373 patients) takes 250
 LONGER = "{epochs: 200, learning_rate: 0.001}"
-OWN = "own"  # head of a network
-LOSS_ROUNDING = 1e-9
+NETWORK = "own"  # head of a network
 
 
-@dataclass(frozen=True)
-class Check:
-    """One answer."""
+class Check(NamedTuple):
+    """One result, with an explanation or advice."""
 
-    state: State
+    state: Literal["good", "mind", "bad"]
     sentence: str
+    advice: str = ""
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """Patients and sites on both sides of a fold."""
+    """Patients and sites in both training and test of a fold."""
 
     fold: int
     patients: frozenset[str]  # in training (or validation) and in a test
     sites: int  # in training and in the study's own test
-    seen: frozenset[str]  # test samples whose site training has seen
+    seen: frozenset[str]  # test samples whose site is in training
     tested: frozenset[str]  # test samples whose site is known
 
 
 def overlaps(run: Run) -> list[Overlap]:
-    """Counted from the samples that were in each part, not from the options of the split."""
+    """Count from the samples of each part, not from the options of the split."""
     site = run.cohort["site"]
-    found = []
+    result = []
     for fold, parts in enumerate(run.folds):
         known = run.patients([*parts["train"], *parts.get("val", [])])
         tested = run.patients([s for name, ids in parts.items() if name.startswith("test") for s in ids])
-        own = parts.get("test", [])
         trained_at = set(site.loc[parts["train"]]) - {""}
-        tested_at = set(site.loc[own]) - {""}
-        with_site = frozenset(sample for sample in own if site.loc[sample] != "")
+        with_site = frozenset(sample for sample in parts.get("test", []) if site.loc[sample] != "")
         seen = frozenset(sample for sample in with_site if site.loc[sample] in trained_at)
-        found.append(Overlap(fold, frozenset(known & tested), len(trained_at & tested_at), seen, with_site))
-    return found
+        result.append(Overlap(fold, frozenset(known & tested), len(set(site.loc[list(seen)])), seen, with_site))
+    return result
 
 
 def checks(material: Material) -> list[Check]:
-    """All that apply, the grave ones first."""
-    found = [check for ask in QUESTIONS for check in ask(material)]
-    return sorted(found, key=lambda check: ("bad", "mind", "good").index(check.state))
-
-
-def checklist(found: list[Check]) -> Html:
-    """As a list; the state is a word, not only a colour."""
-    items = [tag("li", tag("strong", WORDS[c.state]), " ", words(c.sentence), class_=c.state) for c in found]
-    return tag("ul", items, class_="checks")
+    """All that apply, problems first."""
+    results = [check for question in QUESTIONS for check in question(material)]
+    return sorted(results, key=lambda check: ("bad", "mind", "good").index(check.state))
 
 
 def _patients(material: Material) -> Iterator[Check]:
@@ -87,30 +74,24 @@ def _patients(material: Material) -> Iterator[Check]:
         text = f"Training and test of the same fold share {plural(len(shared), 'patient')}: the results are not valid."
         yield Check("bad", text)
     else:
-        yield Check(
-            "good", "No patient is in training and test of the same fold (0 shared, counted from the lists of samples)."
-        )
+        yield Check("good", "No patient is in training and test of the same fold (0 shared).")
 
 
 def _sites(material: Material) -> Iterator[Check]:
-    found = overlaps(material.run)
-    # who is tested in several folds counts once
-    tested, seen = {name for o in found for name in o.tested}, {name for o in found for name in o.seen}
+    folds = overlaps(material.run)
+    # samples tested in several folds count once
+    tested, seen = {name for o in folds for name in o.tested}, {name for o in folds for name in o.seen}
     if not tested:
         yield Check(
-            "mind", "Sites are not known, so it cannot be told whether hospitals rather than disease were learned."
+            "mind", "Sites are unknown: a model that recognises the site instead of the disease would go unnoticed."
         )
     elif seen:
+        advice = "Folds by site (`scheme: site-kfold`) show how well the result carries over to another hospital."
         yield Check(
-            "mind",
-            f"{len(seen):,} of {len(tested):,} test samples come from sites that training has seen. Folds by site (`scheme: site-kfold`) would tell "
-            "how well this carries over to another hospital.",
+            "mind", f"{len(seen):,} of {len(tested):,} test samples come from sites that are also in training.", advice
         )
     else:
-        yield Check(
-            "good",
-            "No site is in training and test of the same fold: every test is on hospitals the model has not seen.",
-        )
+        yield Check("good", "No site is in training and test of the same fold.")
 
 
 def _shift(material: Material) -> Iterator[Check]:
@@ -127,23 +108,24 @@ def _chance(material: Material) -> Iterator[Check]:
     if rows.empty or chance is None or to_beat is None:
         return
     best = rows.sort_values("ci_low", ascending=False).iloc[0]  # of those that tie, the surest
-    if is_perfect(best["mean"], run.metric):
-        yield _perfect(best, chance)
+    guess = f"guessing gives {number(chance, 2)}"
+    if is_perfect(best["mean"], run.metric):  # judged by its exact bound; leakage is the first thing to look for
+        text = f"{best['row']} made no error: {about_perfect(best)} ({guess})"
+        if best["exact_low"] <= chance:
+            yield Check("mind", f"{text}: this could be guessing.")
+        else:
+            yield Check("mind", f"{text}.", "Look for leakage first: scanner, site, duplicates.")
         return
     if pd.isna(best["ci_low"]):
         return
-    selection, low = about_selection(best), best["ci_low"] if pd.isna(best["selected_low"]) else best["selected_low"]
-    limits = selection or f"95 % interval {number(best['ci_low'])} to {number(best['ci_high'])}"
-    text = f"{best['row']}: {metric_name(run.metric)} {number(best['mean'])}, {limits}"
-    guess = f"guessing gives {number(chance, 2)}" + _on_resamples(chance, to_beat)
+    low = best["ci_low"] if pd.isna(best["selected_low"]) else best["selected_low"]
+    limits = about_selection(best) or f"95 % interval {number(best['ci_low'])} to {number(best['ci_high'])}"
+    inflated = f" ({number(to_beat)} on resamples)" if to_beat - chance >= INFLATED else ""
+    text = f"({best['row']}: {metric_name(run.metric)} {number(best['mean'])}, {limits}; {guess}{inflated})"
     if low > to_beat + ROUNDING:
-        yield Check("good", f"The best result is better than guessing ({text}; {guess}).")
+        yield Check("good", f"The best result is better than guessing {text}.")
     else:
-        yield Check("mind", f"Even the best result could be guessing ({text}; {guess}).")
-
-
-def _on_resamples(chance: float, in_resamples: float) -> str:
-    return f" ({number(in_resamples)} on resamples)" if in_resamples - chance >= FLATTERED else ""
+        yield Check("mind", f"Even the best result could be guessing {text}.")
 
 
 def _resamples(material: Material) -> Iterator[Check]:
@@ -153,79 +135,62 @@ def _resamples(material: Material) -> Iterator[Check]:
 
 
 def _classes_of_folds(material: Material) -> Iterator[Check]:
-    """Balanced accuracy is another thing where a test fold lacks a class, and its interval where a class is about to be lost."""
+    """Balanced accuracy where a test fold lacks a class, and its interval where a resample is likely to lose one."""
     run = material.run
     if BALANCED not in run.study.shown:
         return
     patients = patients_of_classes(run.tested()).reindex(columns=run.classes, fill_value=0)
     lacking = [
-        f"fold {int(str(fold)) + 1} has no {words_of_list([str(name) for name in own.index[own == 0]])}"
-        for fold, own in patients.iterrows()
-        if (own == 0).any()
+        f"fold {int(str(fold)) + 1} has no {join_words([str(name) for name in counts.index[counts == 0]])}"
+        for fold, counts in patients.iterrows()
+        if (counts == 0).any()
     ]
     chance, in_resamples = run.chance(BALANCED), chance_in_resamples(BALANCED, run.tested())
     assert chance is not None
     assert in_resamples is not None
     if lacking:
-        yield Check(
-            "mind",
-            f"Not every test fold has every class: {'; '.join(lacking)}. Balanced accuracy is the mean over the classes that a fold has, so guessing "
-            f"gives {number(chance, 2)} here, not {number(1 / len(patients.columns), 2)}.",
-        )
-    if run.study.bootstrap and in_resamples - chance >= FLATTERED:
+        usual = number(1 / len(patients.columns), 2)
+        advice = f"Balanced accuracy is the mean over the classes of a fold: guessing gives {number(chance, 2)}, not {usual}."
+        yield Check("mind", f"Not every test fold has every class: {'; '.join(lacking)}.", advice)
+    if run.study.bootstrap and in_resamples - chance >= INFLATED:
         fewest = int(patients.to_numpy()[patients.to_numpy() > 0].min())
-        yield Check(
-            "mind",
-            f"Intervals of balanced accuracy reach too high: a test fold has as few as {plural(fewest, 'patient')} of a class, and a resample that "
-            f"loses them is scored on fewer classes, where guessing gives more ({number(in_resamples)} on resamples, {number(chance)} on everybody).",
-        )
+        more = f"guessing gives more ({number(in_resamples)} instead of {number(chance)})"
+        advice = f"Resamples that lose the class are scored on fewer classes, where {more}."
+        text = f"Intervals of balanced accuracy are too high: a test fold has as few as {plural(fewest, 'patient')} of a class."
+        yield Check("mind", text, advice)
 
 
 def _training(material: Material) -> Iterator[Check]:
-    for sentence in (*one_class(material.run.predictions), below_chance(material.run), few_steps(material.run)):
-        if sentence:
-            yield Check("mind", sentence)
+    yield from (Check("mind", sentence) for sentence in one_class(material.run.predictions))
+    yield from (check for check in (below_chance(material.run), few_steps(material.run)) if check)
 
 
-def _perfect(best: pd.Series, chance: float) -> Check:
-    """A perfect score is no good news by itself: it is judged by its exact bound, and leakage is the first thing to look for."""
-    text = f"{best['row']} made no error: {about_perfect(best)} (guessing gives {number(chance, 2)})"
-    if best["exact_low"] <= chance:
-        return Check("mind", f"{text}: even this could be guessing.")
-    return Check("mind", f"{text}. Look first for what could give the answer away: scanner, site, duplicates.")
-
-
-def _picked(material: Material) -> Iterator[Check]:
-    if len(material.run.rows) > 1:
-        yield Check(
-            "mind",
-            f"{len(material.run.rows)} combinations of method and head were compared on the same test patients, "
-            "so the number of the best one is flattered (in short: corrected for the selection); that of a method chosen beforehand is not.",
-        )
+def _selection(material: Material) -> Iterator[Check]:
+    rows = len(material.run.rows)
+    if rows > 1:
+        advice = "The best score is optimistic (above it is corrected for the selection); that of a method chosen beforehand is not."
+        yield Check("mind", f"{rows} combinations of method and head were compared on the same test patients.", advice)
 
 
 def _size(material: Material) -> Iterator[Check]:
-    run = material.run
-    smallest = min((len(ids) for parts in run.folds for name, ids in parts.items() if name == "test"), default=0)
-    if not smallest:
+    tests = [parts["test"] for parts in material.run.folds if parts.get("test")]
+    if not tests:
         return
-    outcome = outcome_of(run)
-    fewest = min(outcome.scarcest(parts["test"]) for parts in run.folds if "test" in parts)
-    state: State = "good" if fewest >= outcome.few else "mind"
-    more = "" if fewest >= outcome.few else ": numbers of single folds are mostly chance"
-    yield Check(
-        state, f"The smallest test fold has {smallest} samples, and the scarcest has {fewest} {outcome.scarce}{more}."
-    )
+    outcome = outcome_of(material.run)
+    fewest = min(outcome.scarcest(outcome.counts(ids)) for ids in tests)
+    text = f"The smallest test fold has {min(map(len, tests))} samples, and the scarcest {fewest} {outcome.scarce}"
+    if fewest >= outcome.few:
+        yield Check("good", f"{text}.")
+    else:
+        yield Check("mind", f"{text}: results of single folds are mostly chance.")
 
 
 def _failures(material: Material) -> Iterator[Check]:
     failures = material.run.record["failures"]
     if failures:
-        yield Check(
-            "mind", f"{plural(len(failures), 'item')} failed and were left out; the tab Diagnostics lists them."
-        )
+        yield Check("mind", f"{plural(len(failures), 'item')} failed; see Diagnostics.")
     else:
-        yield Check("good", "Nothing failed: every sample was read, and no training broke off.")
+        yield Check("good", "Nothing failed: all samples were read, all models trained.")
 
 
 def _collapse(material: Material) -> Iterator[Check]:
@@ -233,81 +198,61 @@ def _collapse(material: Material) -> Iterator[Check]:
     if mixtures is None:
         return
     for sentence in mixtures.prototypes.diagnostics.get("warnings", []):
-        text = (
-            f"The study's own prototypes (fold {mixtures.fold + 1}): {sentence[:1].lower()}{as_settings(sentence[1:])}"
-        )
+        text = f"Prototypes of the study (fold {mixtures.fold + 1}): {sentence[:1].lower()}{as_settings(sentence[1:])}"
         yield Check("mind", text)
-    used = mixtures.used
-    if used is not None:
-        alone = int((used < COLLAPSED).sum())
-        if alone:
-            yield Check(
-                "mind",
-                f"{plural(alone, 'sample')} of {len(used):,} lie in one prototype only: their mixtures say little.",
-            )
+    single = 0 if mixtures.used is None else int((mixtures.used < COLLAPSED).sum())
+    if single:
+        text = f"{plural(single, 'sample')} of {len(mixtures.samples):,} use one prototype only: their mixtures carry little information."
+        yield Check("mind", text)
 
 
 QUESTIONS: tuple[Callable[[Material], Iterator[Check]], ...] = (
-    _patients, _sites, _chance, _training, _classes_of_folds, _resamples, _picked, _size, _shift, _collapse, _failures,
+    _patients, _sites, _chance, _training, _classes_of_folds, _resamples, _selection, _size, _shift, _collapse, _failures,
 )  # fmt: skip
 
 
-def few_steps(run: Run) -> str:
-    """Sentence on heads that took hardly a step; empty where they took enough, or none is trained by steps."""
-    heads = [head.title for head in run.study.heads if head.name != PROBE]
-    heads = [name for name in heads if name in set(run.summary["head"])]
+def few_steps(run: Run) -> Check | None:
+    """Heads that were trained in few steps; None where they took enough, or none is trained by steps."""
+    heads = [head.title for head in run.study.heads if head.name != PROBE and head.title in set(run.summary["head"])]
     settings = replace(preset(usual_preset(run.kind, network=False)).train, **run.study.training)
     samples = max(len(parts["train"]) for parts in run.folds)
     steps = settings.epochs * -(-samples // (settings.batch_size * settings.accumulate))
     if not heads or steps >= FEW_STEPS:
-        return ""
-    several = len(heads) > 1
-    return (
-        f"The head{'s' if several else ''} {words_of_list(heads)} {'were' if several else 'was'} trained in {plural(steps, 'step')} at most "
-        f"({plural(settings.epochs, 'epoch')} over {plural(samples, 'sample')}, {settings.batch_size} per batch, learning rate "
-        f"{settings.learning_rate:g}): so few may leave a head near where it started, and then its score says little of the method. "
-        f"{_instead(run)} the tab Curves shows whether the loss falls."
-    )
+        return None
+    batches = f"{settings.batch_size} per batch, learning rate {settings.learning_rate:g}"
+    how = f"{plural(settings.epochs, 'epoch')}, {plural(samples, 'sample')}, {batches}"
+    text = f"Head {join_words(heads)}: trained in at most {plural(steps, 'step')} ({how}); the score may say little of the method."
+    return Check("mind", text, _advice(run))
 
 
-def below_chance(run: Run) -> str:
-    """Sentence on results that are surely worse than guessing, which say nothing of a method; empty where there are none."""
+def below_chance(run: Run) -> Check | None:
+    """Results that are significantly worse than guessing; None where there are none."""
     chance = run.chance(run.metric)
     if chance is None:
-        return ""
-    found = run.judged("test", run.metric)
-    worse = found[found["ci_high"] < chance - LOSS_ROUNDING]
+        return None
+    table = run.judged("test", run.metric)
+    worse = table[table["ci_high"] < chance - ROUNDING]
     if worse.empty:
-        return ""
-    named = "; ".join(
-        f"{row['row']} {number(row['mean'])}, at most {number(row['ci_high'])}" for _, row in worse.iterrows()
-    )
-    return (
-        f"Worse than guessing, which gives {number(chance, 2)}: {named}. That is no property of a method, and differences from it say nothing. "
-        f"{' '.join(_causes(run, set(worse['head'])))}"
-    )
-
-
-def _causes(run: Run, heads: set[str]) -> list[str]:
-    """What is most likely behind it, and what to do."""
-    found = []
-    if heads - {OWN, PROBE}:
-        found.append(f"Most likely a head was not trained to an end. {_instead(run)} its loss is in the tab Curves.")
-    if OWN in heads:
-        found.append(
-            f"Most likely a network was not trained to an end: train it longer, e.g. `mil_training: {LONGER}` in the study file."
+        return None
+    rows = (f"{r['row']} {number(r['mean'])}, at most {number(r['ci_high'])}" for _, r in worse.iterrows())
+    heads, advice = set(worse["head"]), []
+    if heads - {NETWORK, PROBE}:
+        advice.append(f"Probably a head was not trained to convergence. {_advice(run)}")
+    if NETWORK in heads:
+        advice.append(
+            f"Probably a network was not trained to convergence: train longer, e.g. `mil_training: {LONGER}` in the study file."
         )
     if PROBE in heads:
-        found.append(
-            "A probe is fitted to its end, so more training would not help. Where there is nothing to learn this is common: what the training "
-            "patients of a fold have more of by chance, its test patients have less of, which leads it the wrong way. To be better than that is "
-            "no merit."
+        advice.append(
+            "A probe is fitted to convergence. Without a signal, scores below chance are common in cross-validation, because what is more "
+            "frequent in training by chance is less frequent in test."
         )
-    return found
+    text = f"Worse than guessing ({number(chance, 2)}): {'; '.join(rows)}. Differences from these rows are meaningless."
+    return Check("mind", text, " ".join(advice))
 
 
-def _instead(run: Run) -> str:
+def _advice(run: Run) -> str:
     """What to write into the study file."""
     probes = any(head.name == PROBE for head in run.study.heads)
-    convex = "the head `probe` beside it" if probes else "`heads: [probe]` in the study file"
-    return f"Take {convex}, which is fitted to its end without epochs, or train longer, e.g. `training: {LONGER}` in the study file;"
+    convex = "the head `probe` beside it" if probes else "`heads: [probe]`"
+    return f"Use {convex}, which is fitted to convergence, or train longer, e.g. `training: {LONGER}` in the study file; see Curves for the loss."

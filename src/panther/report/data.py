@@ -1,14 +1,13 @@
-"""What a report is made from: the folder of a run as one value."""
+"""The folder of a study's run as one value, and what the study predicts."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from pydantic import ValidationError
 
 from panther.charts.display_names import endpoint_title, method_title
 from panther.cohort.targets import Kind
@@ -17,10 +16,9 @@ from panther.evaluation.metrics import OF_LABEL
 from panther.evaluation.verdicts import best_rows, chance
 from panther.storage.files import read_text
 from panther.storage.tables import as_table, read_parquet
-from panther.study.cache import load_predictions
 from panther.study.file import Study
-from panther.study.record import COHORT, RECORD, STUDY, read_record
-from panther.study.results import GROUP, Results
+from panther.study.jobs import load_predictions
+from panther.study.results import COHORT, GROUP, RECORD, STUDY, Results, read_record
 from panther.study.tables import SURENESS, row_names, varying_factors
 
 METRIC_NAMES = {
@@ -38,7 +36,9 @@ METRIC_NAMES = {
     "rmse": "root mean square error",
 }
 OUTCOMES = ("label", "event", "time", "value")
-OWN_COLUMNS = ("sample", "patient", "n_slides")  # of cohort.csv, that name or count rather than describe
+IDENTIFIERS = ("sample", "patient", "n_slides")  # columns of cohort.csv that name or count rather than describe
+TABLES = ("metrics", "summary", "comparisons", "predictions")
+QUARTERS = ("lowest quarter", "second quarter", "third quarter", "highest quarter")
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,14 +128,18 @@ class Run:
         return [value or "not known" for value in self.cohort[name].reindex(list(samples)).fillna("")]
 
     def cached(self, name: str | None) -> Path | None:
-        """File of the run, while it is there."""
+        """File of the run, while it exists."""
         path = None if name is None else self.folder / name
         return path if path is not None and path.exists() else None
 
     def predicted(self, predictions: str) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]] | None:
-        """What a model was and its predictions of all parts, training included, while the cache is there."""
+        """Settings of a model and its predictions of all parts, training included, while the cache exists."""
         path = self.cached(predictions)
         return None if path is None else load_predictions(path)
+
+    def predictions_of(self, row: str, part: str) -> pd.DataFrame:
+        """Rows of predictions.csv of one method and test."""
+        return self.predictions[(self.predictions["row"] == row) & (self.predictions["part"] == part)]
 
 
 def load_run(run: Results | Path | str) -> Run:
@@ -149,26 +153,59 @@ def load_run(run: Results | Path | str) -> Run:
     record = read_record(folder)
     try:
         study = Study.model_validate_json(read_text(folder / STUDY))
-    except ValidationError as error:
-        reason = error.errors()[0]["msg"]
+        trained = pd.DataFrame(record["trained"])
+        files = [name for name in ("predictions", "model", "prototypes", "embeddings") if name in trained]
+        # a missing file is None, whatever pandas makes of None in a column of names
+        trained = trained.assign(**{n: trained[n].astype(object).where(trained[n].notna(), None) for n in files})
+        tables = {"trained": trained} | {name: _read_table(folder, name) for name in TABLES}
+        tables["gains"] = _read_table(folder, "gains") if study.covariates else pd.DataFrame()
+        summary = tables["summary"]
+        varying = varying_factors(summary[summary["metric"].isin(study.shown)])
+        named = {name: _name_rows(table, varying) for name, table in tables.items()}
+    except InputError:
+        raise
+    except (TypeError, AttributeError, ValueError, KeyError) as error:  # pydantic's are values
         raise InputError(
-            f"{folder / STUDY}: this version cannot read it ({reason}); do `panther run` again."
+            f"{folder}: the run is damaged or of another version ({error}); do `panther run` again"
         ) from error
-    tables = {name: _table(folder, name) for name in ("metrics", "summary", "comparisons", "predictions")}
-    tables["gains"] = _table(folder, "gains") if study.covariates else pd.DataFrame()
-    try:
-        tables["trained"] = _trained(record["trained"])
-    except (TypeError, AttributeError, ValueError, KeyError) as error:
-        raise InputError(f"{folder}: its run.json is damaged ({error}); do `panther run` again.") from error
-    varying = varying_factors(tables["summary"][tables["summary"]["metric"].isin(study.shown)])
-    named = {name: _named(table, varying) for name, table in tables.items()}
     if "reference" in named["comparisons"]:
-        compared = named["comparisons"]
-        named["comparisons"] = compared.assign(reference=[method_title(str(name)) for name in compared["reference"]])
+        references = [method_title(str(name)) for name in named["comparisons"]["reference"]]
+        named["comparisons"] = named["comparisons"].assign(reference=references)
     cohort = as_table(folder / COHORT).set_index("sample", drop=False)
-    there = [name for name in SURENESS if (folder / f"{name}.parquet").exists()]
-    sureness = {name: _named(_table(folder, name), varying) for name in there}
+    present = [name for name in SURENESS if (folder / f"{name}.parquet").exists()]
+    sureness = {name: _name_rows(_read_table(folder, name), varying) for name in present}
     return Run(folder, record, study, cohort, **named, sureness=sureness)
+
+
+def _name_rows(table: pd.DataFrame, varying: list[str]) -> pd.DataFrame:
+    """Add the column `row`."""
+    if table.empty:
+        return table.assign(row=[])
+    cells = table[GROUP].drop_duplicates()
+    names = dict(zip(cells.itertuples(index=False, name=None), row_names(cells, varying), strict=True))
+    return table.assign(row=[names[key] for key in table[GROUP].itertuples(index=False, name=None)])
+
+
+def _read_table(folder: Path, name: str) -> pd.DataFrame:
+    path = folder / f"{name}.parquet"
+    try:
+        return read_parquet(path)
+    except (OSError, ValueError) as error:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise InputError(f"{path}: the table cannot be read ({reason}); do `panther run` again") from error
+
+
+def read_json(path: Path, command: str) -> dict[str, Any]:
+    """Read the JSON file that another command wrote."""
+    try:
+        content = json.loads(read_text(path))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path}: not readable ({error}), expected the folder that `panther {command}` wrote"
+        ) from error
+    if not isinstance(content, dict) or content.get("format", 1) != 1:
+        raise InputError(f"{path}: of another format; do `panther {command}` again, or update")
+    return content
 
 
 def metric_name(metric: str) -> str:
@@ -185,66 +222,93 @@ def where_tested(part: str, subgroup: str = "") -> str:
 
 
 def describing_columns(run: Run, most: int = 12, limit: int = 60) -> list[str]:
-    """Columns worth colouring by: more than one value, and not a unique name per patient."""
-    found = []
-    outcome = [name for name in run.cohort.columns if name in OUTCOMES or name.startswith("label_")]
-    for name in dict.fromkeys([*outcome, *run.cohort.columns]):  # what is predicted comes first
-        values = run.cohort[name]
-        known = values[values != ""]
-        distinct = known.nunique()
-        few = distinct <= min(limit, max(2, len(known) // 2))
-        if name not in OWN_COLUMNS and distinct > 1 and (few or numeric(known) is not None):
-            found.append(name)
-    unique: dict[tuple[str, ...], str] = {}
-    for name in found:  # `label` and the column it came from say the same
-        unique.setdefault(tuple(run.cohort[name]), name)
+    """Columns worth colouring by, outcomes first: more than one value, and not a unique name per patient."""
+    outcomes = [name for name in run.cohort.columns if name in OUTCOMES or name.startswith("label_")]
+    unique: dict[tuple[str, ...], str] = {}  # `label` and the column it came from have the same values
+    for name in dict.fromkeys([*outcomes, *run.cohort.columns]):
+        known = run.cohort[name][run.cohort[name] != ""]
+        is_category = known.nunique() <= min(limit, max(2, len(known) // 2))
+        if name not in IDENTIFIERS and known.nunique() > 1 and (is_category or numeric(known) is not None):
+            unique.setdefault(tuple(run.cohort[name]), name)
     return list(unique.values())[:most]
 
 
 def numeric(values: pd.Series, few: int = 10) -> np.ndarray | None:
     """Values as numbers where all that are known are, and they are more than a few."""
-    number = pd.to_numeric(values.where(values != ""), errors="coerce")
     known = values != ""
+    number = pd.to_numeric(values.where(known), errors="coerce")
     return number.to_numpy(float) if bool(number[known].notna().all()) and number.nunique() > few else None
 
 
-def _named(table: pd.DataFrame, varying: list[str]) -> pd.DataFrame:
-    if table.empty:
-        return table.assign(row=[])
-    cells = table[GROUP].drop_duplicates()
-    names = dict(zip(cells.itertuples(index=False, name=None), row_names(cells, varying), strict=True))
-    return table.assign(row=[names[key] for key in table[GROUP].itertuples(index=False, name=None)])
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What is predicted of the samples of a study, as groups that they fall into."""
+
+    title: str  # of the report
+    tile: tuple[str, str]  # what is counted, and how many
+    member: pd.DataFrame  # (samples, groups), whether a sample is in a group
+    few: int  # of the scarcest group in a test part, below which the result of a fold is mostly chance
+    scarce: str  # what is scarce then
+    scarcest: Callable[[Sequence[int]], int]  # from the counts of the groups
+    counted: str = "samples"  # what bars of groups count
+
+    @property
+    def groups(self) -> list[str]:
+        """Names of the groups."""
+        return list(self.member.columns)
+
+    def counts(self, samples: Sequence[str]) -> list[int]:
+        """Number of samples in each group."""
+        return [int(n) for n in self.member.loc[list(samples)].sum()]
 
 
-def _trained(entries: list[dict[str, Any]]) -> pd.DataFrame:
-    """Files that there are none of are None, whatever pandas makes of None in a column of names (3: NaN)."""
-    table = pd.DataFrame(entries)
-    files = [name for name in ("predictions", "model", "prototypes", "embeddings") if name in table]
-    return table.assign(**{name: table[name].astype(object).where(table[name].notna(), None) for name in files})
+def outcome_of(run: Run) -> Outcome:
+    """What is predicted in a run."""
+    task, cohort = run.study.task, run.cohort
+    if run.kind == "survival":
+        event = cohort["event"] == "1"
+        member = pd.DataFrame({"censored": ~event, "event": event}, index=cohort.index)
+        title = f"{run.endpoint[:1].upper()}{run.endpoint[1:]}"
+        return Outcome(title, ("events", f"{int(event.sum()):,}"), member, 10, "events", lambda counts: counts[1])
+    if run.kind == "regression":
+        values = observed(run)
+        quarter = np.searchsorted(np.quantile(values, [0.25, 0.5, 0.75]), values, side="right")
+        member = pd.DataFrame({q: quarter == k for k, q in enumerate(QUARTERS)}, index=cohort.index)
+        tile = (f"median {task.value}", short(np.quantile(values, 0.5)))
+        return Outcome(f"Prediction of {task.value}", tile, member, 10, "values", sum)
+    if run.kind == "labels":
+        names = list(task.labels or ())
+        member = pd.DataFrame({name: has_label(run, name) == 1 for name in names}, index=cohort.index)
+        title, tile = f"Prediction of {len(names)} labels", ("labels", str(len(names)))
+        return Outcome(title, tile, member, 5, "samples with its rarest label", min, "samples with the label")
+    classes = run.classes or []
+    member = pd.DataFrame({name: cohort["label"] == name for name in classes}, index=cohort.index)
+    return Outcome("Classification", ("classes", str(len(classes))), member, 5, "samples of its rarest class", min)
 
 
-def _table(folder: Path, name: str) -> pd.DataFrame:
-    path = folder / f"{name}.parquet"
-    try:
-        return read_parquet(path)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: the table cannot be read ({_first_line(error)}); do `panther run` again.") from error
+def short(value: float) -> str:
+    """Format a measured number with four digits: its scale is unknown."""
+    return f"{value:,.4g}".replace("-", "\N{MINUS SIGN}")
 
 
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+def observed(run: Run, samples: Sequence[str] | None = None) -> np.ndarray:
+    """Measured values (n,)."""
+    column = run.cohort["value"] if samples is None else run.cohort["value"].loc[list(samples)]
+    return pd.to_numeric(column).to_numpy(float)
 
 
-def read_json(path: Path, what: str) -> dict[str, Any]:
-    """A JSON file of another command, with a sentence where it is missing or damaged."""
-    try:
-        content = json.loads(read_text(path))
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be read ({error.strerror}); give the folder that `panther {what}` wrote."
-        ) from error
-    except ValueError as error:
-        raise InputError(f"{path}: this is not JSON ({error}); do `panther {what}` again.") from error
-    if not isinstance(content, dict) or content.get("format", 1) != 1:
-        raise InputError(f"{path}: not of a format that this version knows; do `panther {what}` again, or update.")
-    return content
+def has_label(run: Run, name: str) -> np.ndarray:
+    """1, 0, or NaN where it is not known (n,)."""
+    return pd.to_numeric(run.cohort[f"label_{name}"].replace("", np.nan)).to_numpy(float)
+
+
+def cohorts_of(run: Run) -> dict[str, list[str]]:
+    """Samples of the study itself (`study`), and of each external cohort."""
+    external: dict[str, dict[str, None]] = {}  # all folds together, each sample once
+    for parts in run.folds:
+        for name, ids in parts.items():
+            if name.startswith("test_"):
+                external.setdefault(name.removeprefix("test_"), {}).update(dict.fromkeys(ids))
+    elsewhere = {sample for ids in external.values() for sample in ids}
+    internal = [sample for sample in run.cohort.index if sample not in elsewhere]
+    return {"study": internal, **{name: list(ids) for name, ids in external.items()}}

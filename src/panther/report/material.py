@@ -1,20 +1,32 @@
-"""Everything that the tabs draw from: a run, and the folders of other commands as far as they were given."""
+"""What the tabs draw from: a run, the prototypes and mixtures of one of its folds, and the folders of other commands.
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+C4 has one meaning in a report: prototypes of the fold that are those of the atlas have its names and colours, others are marked.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from panther.aggregators import aggregators, build
 from panther.errors import InputError
 from panther.evaluation.shift import ShiftReport, site_shift
 from panther.explain.atlas_files import PROTOTYPES
 from panther.explain.names import Names, Naming, as_names, as_namings, colours, label, row_colour
+from panther.explain.palette import colour as palette_colour
+from panther.explain.projection import FEWEST_UMAP, Plane, principal_components, umap, umap_installed
 from panther.explain.shares import as_proportions
+from panther.mixture import effective_number
+from panther.models.model import load_model
+from panther.prototypes.compare import compare
 from panther.report.data import Run, load_run, read_json
-from panther.report.fold import FoldNames, Mixtures, find_prototypes, fold_names, load_mixtures
+from panther.storage.prototypes import load_prototypes
 from panther.storage.tables import as_table
+from panther.study.jobs import load_embeddings
 from panther.study.results import Results
 from panther.types import Prototypes
 
@@ -25,7 +37,8 @@ ARTEFACTS = {
     "km": ("kaplan-meier", "km.json"),
     "agreement": ("concordance", "concordance.json"),
 }
-PICTURES = (".png", ".jpg", ".jpeg", ".webp")
+WEIGHTS = ("weight", "count")  # statistics of an embedding that are amounts of a prototype
+UNMATCHED = "#9a958c"  # colour of a prototype that the atlas does not have
 
 
 @dataclass(frozen=True)
@@ -37,50 +50,72 @@ class Artefact:
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """A list of the JSON; empty where it is missing."""
-        found = self.content.get(name)
-        return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+        rows = self.content.get(name)
+        return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 @dataclass(frozen=True, eq=False)
-class Material:
-    """What there is to tell."""
+class Mixtures:
+    """Embeddings of one method in one fold, all samples of the study."""
 
-    run: Run
-    title: str
-    mixtures: Mixtures | None
-    shift: ShiftReport | None
-    artefacts: Mapping[str, Artefact]
-    maps: Path | None
-    names: Mapping[int, str]  # of prototypes, given by the user
-    color_by: str | None
-    slides: "AtlasWeights | None" = None  # as the atlas measured them
-    failures: dict[str, str] = field(default_factory=dict)  # what could not be drawn -> sentence; sections add to it
-    reference: Prototypes | None = None  # those of the other commands' folders, where they are at hand
-    colours: Mapping[int, str] = field(default_factory=dict)  # of prototypes, as the names or the folders have them
-
-    def prototype(self, number: int, own: str | None = None) -> str:
-        """`C2 tumour, solid`: the name given to the report, else the one that the artefact has."""
-        return label(number, {number: own} if own and number not in self.names else dict(self.names))
+    row: str  # method
+    fold: int
+    samples: tuple[str, ...]
+    weights: np.ndarray | None  # (n, C), rows adding up to 1; None where the method keeps none
+    positions: dict[str, Plane]  # by projection
+    prototypes: Prototypes
+    file: str  # of the prototypes, in the cache
 
     @property
-    def folds_own(self) -> FoldNames | None:
-        """What the prototypes of the fold that is shown are called; None where none is shown."""
-        found = self.mixtures
-        if found is None:
-            return None
-        known = any(a.rows("prototypes") for a in self.artefacts.values())
-        return replace(fold_names(found.fold, found.prototypes, self.reference, known), colours=self.colours)
+    def used(self) -> np.ndarray | None:
+        """Effective number of prototypes of each sample (n,), 1 to C; None where there are no weights."""
+        return None if self.weights is None else effective_number(torch.from_numpy(self.weights)).numpy()
 
-    def folds_prototype(self, names: FoldNames, c: int) -> str:
-        """A fold's prototype by the name that it has in the other tabs, or by one of its own."""
-        number = names.number(c)
-        return names.apart(c) if number is None else self.prototype(number, self.given.get(number))
+
+@dataclass(frozen=True)
+class FoldNames:
+    """Names and colours of a fold's prototypes in a report whose other tabs may show another set."""
+
+    fold: int
+    count: int  # of the fold's prototypes
+    matched: Mapping[int, int]  # of the fold -> of the other set
+    others: bool  # whether there is another set
+    compared: bool = True  # whether the other set was available
+    names: Mapping[int, str] = field(default_factory=dict)  # of the other set
+    colours: Mapping[int, str] = field(default_factory=dict)  # likewise
+
+    def number(self, c: int) -> int | None:
+        """Number in the other tabs; None where they have no such prototype."""
+        return self.matched.get(c) if self.others else c
+
+    def colour(self, c: int) -> str:
+        """Colour in the other tabs."""
+        number = self.number(c)
+        return UNMATCHED if number is None else self.colours.get(number) or palette_colour(number)
+
+    def name(self, c: int) -> str:
+        """Name in the other tabs, or one with the fold in it."""
+        number = self.number(c)
+        return f"fold {self.fold + 1}'s own C{c}" if number is None else label(number, self.names)
 
     @property
-    def given(self) -> dict[int, str]:
-        """Names that the folders of other commands have."""
-        rows = [row for a in self.artefacts.values() for row in a.rows("prototypes")]
-        return {row["prototype"]: str(row["name"]) for row in rows if row.get("name") and "prototype" in row}
+    def order(self) -> list[int]:
+        """Prototypes of the fold in the order of the other set, unmatched ones last."""
+        numbers = [self.number(c) for c in range(self.count)]
+        return sorted(range(self.count), key=lambda c: (numbers[c] is None, numbers[c] or 0, c))
+
+    @property
+    def note(self) -> str:
+        """Sentence about the names; empty where there is but one set."""
+        matches = sum(self.number(c) is not None for c in range(self.count))
+        if not self.others:
+            return ""
+        if not self.compared:
+            return "The prototypes of the other tabs are not available for comparison; this fold's have separate names."
+        if not matches:
+            return "None of this fold's prototypes matches one of the other tabs; they have separate names."
+        rest = "" if matches == self.count else "; the rest occur in this fold only"
+        return f"{matches} of this fold's {self.count} prototypes match those of the other tabs and share their names and colours{rest}."
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,126 +127,133 @@ class AtlasWeights:
     weights: np.ndarray  # (n, C)
 
 
-@dataclass(frozen=True)
-class Request:
-    """Requested content of a report."""
+@dataclass(frozen=True, eq=False)
+class Material:
+    """Everything that a report shows."""
 
-    run: Results | Path | str
-    folders: Mapping[str, Path] = field(default_factory=dict)  # by the names of ARTEFACTS, and maps
-    names: Names = None
-    title: str | None = None
-    color_by: str | None = None
+    run: Run
+    title: str
+    mixtures: Mixtures | None
+    shift: ShiftReport | None
+    artefacts: Mapping[str, Artefact]
+    maps: Path | None
+    names: Mapping[int, str]  # of prototypes: the user's, then those of the folders
+    color_by: str | None
+    slides: AtlasWeights | None = None  # as the atlas measured them
+    failures: dict[str, str] = field(default_factory=dict)  # what could not be drawn -> sentence; sections add to it
+    fold_names: FoldNames | None = None  # of the mixtures' prototypes
+    explicit: frozenset[int] = frozenset()  # prototypes named by the user
+
+    def prototype(self, row: Mapping[str, Any]) -> str:
+        """`C2 tumour, solid` for a row of a folder's JSON: the user's name, else the folder's."""
+        number = row["prototype"]
+        named = row.get("name") and number not in self.explicit
+        return label(number, {number: str(row["name"])} if named else self.names)
 
 
-def gather(request: Request) -> Material:
-    """Read everything, and refuse before the work what cannot be right."""
-    run = load_run(request.run)
-    maps = request.folders.get("maps")
+def gather(
+    results: Results | Path | str,
+    folders: Mapping[str, Path] | None = None,
+    names: Names = None,
+    title: str | None = None,
+    color_by: str | None = None,
+) -> Material:
+    """Read a run and the ``folders`` of other commands (by the keys of ARTEFACTS, and `maps`), and refuse what does not fit together."""
+    run, folders = load_run(results), folders or {}
+    maps = folders.get("maps")
     if maps is not None and not maps.is_dir():
-        raise InputError(f"{maps}: there is no such folder; give the one that `panther map -o` wrote.")
+        raise InputError(f"{maps}: no such folder, expected the one that `panther map -o` wrote")
     artefacts = {
-        name: Artefact(request.folders[name], read_json(request.folders[name] / file, command))
+        name: Artefact(folders[name], read_json(folders[name] / file, command))
         for name, (command, file) in ARTEFACTS.items()
-        if name in request.folders
+        if name in folders
     }
-    _refuse_others(artefacts)
-    if request.color_by is not None and request.color_by not in run.cohort.columns:
-        known = ", ".join(run.cohort.columns)
-        raise InputError(f"The cohort has no column {request.color_by!r}, which `color_by=` asks for; it has {known}.")
+    _check_same_prototypes(artefacts)
+    if color_by is not None and color_by not in run.cohort.columns:
+        raise InputError(f"color_by: no column {color_by!r}, expected one of {', '.join(run.cohort.columns)}")
     mixtures = load_mixtures(run)
-    namings = as_namings(request.names, _prototypes(artefacts, mixtures)) if request.names else {}
-    names = as_names(namings, _prototypes(artefacts, mixtures)) if namings else {}
-    title = request.title or run.study.name
-    shift = _shift(run, mixtures)
+    rows = [row for a in artefacts.values() for row in a.rows("prototypes") if isinstance(row.get("prototype"), int)]
+    count = max((row["prototype"] + 1 for row in rows), default=len(mixtures.prototypes) if mixtures else 0)
+    if names and not count:
+        raise InputError("names: this run has no prototypes to name; leave it out, or add `atlas`")
+    namings = as_namings(names, count) if names else {}
+    explicit = as_names(namings, count) if namings else {}
     failures: dict[str, str] = {}
     slides = _atlas_weights(artefacts.get("atlas"), failures)
-    _check_same_cohort(run, slides, request)
-    reference = _reference(run, artefacts)
-    there = bool(namings) or any(a.rows("prototypes") for a in artefacts.values())
-    colours = _coloured(artefacts, namings, _prototypes(artefacts, mixtures)) if there else {}
+    # an atlas made without a table names slides only, which a run need not know
+    if slides and slides.patients != slides.slides and not set(slides.patients) & set(run.cohort["patient"]):
+        patients = f"{slides.patients[0]!r}, expected those of {run.folder}, e.g. {run.cohort['patient'].iloc[0]!r}"
+        raise InputError(f"{folders['atlas']}: none of its patients is in the study: e.g. {patients}")
+    named = {row["prototype"]: str(row["name"]) for row in rows if row.get("name")} | explicit
+    fold_names = None
+    if mixtures is not None:
+        coloured = _set_colours(rows, namings, count) if namings or rows else {}
+        reference = _reference(run, artefacts)
+        fold_names = match_names(mixtures.fold, mixtures.prototypes, reference, bool(rows), named, coloured)
+    elif rows:
+        _set_colours(rows, namings, count)
     return Material(
-        run, title, mixtures, shift, artefacts, maps, names, request.color_by, slides, failures, reference, colours
-    )
+        run, title or run.study.name, mixtures, _shift(run, mixtures), artefacts, maps, named, color_by, slides, failures,
+        fold_names, frozenset(explicit),
+    )  # fmt: skip
 
 
-def _coloured(artefacts: Mapping[str, Artefact], namings: Mapping[int, Naming], count: int) -> dict[int, str]:
-    """Colours of the prototypes, the same in all folders: those given to the report, else those of the first folder that has them."""
-    rows = [row for a in artefacts.values() for row in a.rows("prototypes") if isinstance(row.get("prototype"), int)]
-    found = {row["prototype"]: row_colour(row) for row in reversed([row for row in rows if "colour" in row])}
+def _set_colours(rows: Sequence[dict[str, Any]], namings: Mapping[int, Naming], count: int) -> dict[int, str]:
+    """Give each prototype one colour in all ``rows``: the user's, else that of the first folder that has one."""
+    result = {row["prototype"]: row_colour(row) for row in reversed(rows) if "colour" in row}
     if any(one.colour or one.group for one in namings.values()):
-        found = dict(enumerate(colours(namings, count)))
+        result = dict(enumerate(colours(namings, count)))
     for row in rows:
-        row["colour"] = found.get(row["prototype"], row_colour(row))
-    return found
+        row["colour"] = result.get(row["prototype"], row_colour(row))
+    return result
 
 
 def _reference(run: Run, artefacts: Mapping[str, Artefact]) -> Prototypes | None:
-    """The prototypes that the folders tell of: the atlas has a copy, or they are a fold's."""
-    wanted = [str(a.content["prototypes_hash"]) for a in artefacts.values() if "prototypes_hash" in a.content]
-    if not wanted:
-        return None
+    """The prototypes of the folders: the atlas has a copy, or they are those of a fold."""
+    hashes = [str(a.content["prototypes_hash"]) for a in artefacts.values() if "prototypes_hash" in a.content]
     copies = [a.folder / PROTOTYPES for a in artefacts.values() if (a.folder / PROTOTYPES).is_file()]
-    return find_prototypes(wanted[0], [*copies, *sorted((run.folder / "cache").glob("prototypes-*"))])
-
-
-def _check_same_cohort(run: Run, slides: AtlasWeights | None, request: Request) -> None:
-    """An atlas without any patient of the run is another cohort's; one made without a table names slides only, which a run need not know."""
-    if slides is None or slides.patients == slides.slides:
-        return
-    if not set(slides.patients) & set(run.cohort["patient"]):
-        raise InputError(
-            f"{request.folders['atlas']}: none of its patients (e.g. {slides.patients[0]!r}) is in {run.folder} "
-            f"(e.g. {run.cohort['patient'].iloc[0]!r}); give the atlas of this cohort."
-        )
+    for file in [*copies, *sorted((run.folder / "cache").glob("prototypes-*"))] if hashes else []:
+        try:
+            prototypes = load_prototypes(file)
+        except (InputError, OSError):
+            continue
+        if prototypes.content_hash() == hashes[0]:
+            return prototypes
+    return None
 
 
 def _atlas_weights(atlas: Artefact | None, failures: dict[str, str]) -> AtlasWeights | None:
-    """Proportions of the slides; a damaged table is listed in ``failures`` and costs its place only."""
-    path = None if atlas is None else atlas.folder / "pi.csv"
-    if atlas is None or path is None or not path.exists():
+    """Proportions of the slides; a damaged table is listed in ``failures``."""
+    if atlas is None or not (path := atlas.folder / "pi.csv").exists():
         return None
     try:
-        found, table = as_proportions(path), as_table(path)
+        proportions, table = as_proportions(path), as_table(path)
         count = len(atlas.rows("prototypes"))
-        if count and found.pi.shape[1] != count:
-            raise InputError(f"{path}: has {found.pi.shape[1]} prototypes, but atlas.json beside it has {count}.")
+        if count and proportions.pi.shape[1] != count:
+            raise InputError(f"{path}: {proportions.pi.shape[1]} prototypes, expected {count} as in atlas.json")
     except InputError as error:
-        failures[path.name] = f"{error} The report leaves these proportions out; `panther atlas` writes them again."
+        failures[path.name] = f"{error} Its proportions are left out; `panther atlas` writes them again."
         return None
     patients = table["patient"] if "patient" in table else table["slide"]
-    return AtlasWeights(found.samples, patients.tolist(), found.pi)
+    return AtlasWeights(proportions.samples, patients.tolist(), proportions.pi)
 
 
-def _refuse_others(artefacts: Mapping[str, Artefact]) -> None:
-    """C3 must be the same prototype in every tab; names would else be put on other tissue."""
+def _check_same_prototypes(artefacts: Mapping[str, Artefact]) -> None:
+    """C3 must be the same prototype in every tab."""
     # `panther kaplan-meier` leaves out prototypes that do not vary, so its list may be shorter
     counts = {name: len(a.rows("prototypes")) for name, a in artefacts.items() if name != "km" and a.rows("prototypes")}
-    hashes = {
-        name: str(a.content["prototypes_hash"]) for name, a in artefacts.items() if "prototypes_hash" in a.content
-    }
-    signs: dict[str, Mapping[str, object]] = {"numbers": counts, "contents": hashes}
-    for what, found in signs.items():
-        if len(set(found.values())) > 1:
-            listed = ", ".join(f"`{name}=` {value}" for name, value in found.items())
+    hashes = {n: str(a.content["prototypes_hash"]) for n, a in artefacts.items() if "prototypes_hash" in a.content}
+    for what, values in (("numbers", counts), ("contents", hashes)):
+        if len(set(values.values())) > 1:
+            listed = ", ".join(f"`{name}` {value}" for name, value in values.items())
             raise InputError(
-                f"The folders tell of different prototypes ({what}: {listed}); write them all with the same prototype file "
-                "(a model's own, or one given to `panther train` with -p)."
+                f"The folders show different prototypes ({what}: {listed}); write them all with one prototype file "
+                "(a model's own, or the one of `panther train -p`)"
             )
 
 
-def _prototypes(artefacts: Mapping[str, Artefact], mixtures: Mixtures | None) -> int:
-    """How many prototypes there are to be named."""
-    found = [row.get("prototype") for a in artefacts.values() for row in a.rows("prototypes")]
-    numbers = [number for number in found if isinstance(number, int)]
-    if numbers:
-        return max(numbers) + 1
-    if mixtures is None:
-        raise InputError("There are no prototypes to name in this run; leave `names=` out, or give `atlas=`.")
-    return len(mixtures.prototypes)
-
-
 def _shift(run: Run, mixtures: Mixtures | None) -> ShiftReport | None:
-    """Whether the site can be read off the proportions; None where sites or proportions are not known, or too few."""
+    """How well proportions predict the site; None where sites or proportions are unknown or too few."""
     if mixtures is None or mixtures.weights is None:
         return None
     site = run.cohort["site"].reindex(mixtures.samples).fillna("").to_numpy()
@@ -220,13 +262,83 @@ def _shift(run: Run, mixtures: Mixtures | None) -> ShiftReport | None:
         return None
     samples = [mixtures.samples[i] for i in known]
     patients = list(run.cohort["patient"].reindex(samples))
+    permutations = 999 if len(samples) < 300 else 199
     try:
-        return site_shift(
-            mixtures.weights[known],
-            site[known].tolist(),
-            samples,
-            patients,
-            permutations=999 if len(samples) < 300 else 199,
-        )
+        return site_shift(mixtures.weights[known], site[known].tolist(), samples, patients, permutations=permutations)
     except InputError:  # too few sites, or a patient of two
         return None
+
+
+def load_mixtures(run: Run) -> Mixtures | None:
+    """Mixtures of the first method that keeps weights, the reference before others; without any, of the first method.
+
+    None where the cache is gone.
+    """
+    if "embeddings" not in run.trained:
+        return None
+    entries = run.trained.dropna(subset="embeddings").drop_duplicates("embeddings")  # heads share vectors
+    entries = entries.assign(other=entries["method"] != run.study.reference_row)
+    chosen: tuple[Any, Path, Prototypes, Path, dict[int, int] | None] | None = None
+    for _, entry in entries.sort_values(["other", "fold"], kind="stable").iterrows():
+        vectors, file = run.cached(entry["embeddings"]), run.cached(entry["prototypes"])
+        if vectors is None or file is None or entry["aggregator"] not in aggregators.names():
+            continue
+        prototypes = load_prototypes(file)
+        columns = build(entry["aggregator"], prototypes, entry["options"]).columns()
+        where = {c: i for i, (c, statistic, _) in enumerate(columns) if statistic in WEIGHTS}
+        has_weights = set(where) == set(range(len(prototypes)))
+        if has_weights or chosen is None:
+            chosen = entry, vectors, prototypes, file, where if has_weights else None
+        if has_weights:
+            break
+    if chosen is None:
+        return None
+    entry, vectors, prototypes, file, amounts_at = chosen
+    x, units = load_embeddings(vectors)
+    weights = None
+    if amounts_at is not None:
+        amounts = x[:, [amounts_at[c] for c in range(len(prototypes))]].astype(float)
+        weights = amounts / np.maximum(amounts.sum(1, keepdims=True), 1e-30)
+    model = run.cached(entry["model"])
+    positions = {} if model is None else _positions(model, np.array(x))
+    return Mixtures(entry["row"], entry["fold"], tuple(units), weights, positions, prototypes, file.name)
+
+
+def _positions(model: Path, x: np.ndarray) -> dict[str, Plane]:
+    """Projections of the embeddings as scaled by the model that was tested."""
+    scaler = load_model(model).scaler
+    assert scaler is not None  # of methods that keep embeddings
+    scaled = scaler(torch.from_numpy(x)).double().numpy()
+    positions = {"PCA": principal_components(scaled)}
+    if umap_installed() and len(x) >= FEWEST_UMAP:
+        positions["UMAP"] = umap(scaled)
+    return positions
+
+
+def match_names(
+    fold: int,
+    prototypes: Prototypes,
+    reference: Prototypes | None,
+    others: bool,
+    names: Mapping[int, str] | None = None,
+    colours: Mapping[int, str] | None = None,
+) -> FoldNames:
+    """Match a fold's prototypes one to one with those of the other tabs (Hungarian, by distance); only near ones count as the same."""
+    count = len(prototypes)
+    if not others or reference is None:
+        return FoldNames(fold, count, {}, others, False, names or {}, colours or {})
+    try:
+        pairs = compare(reference, prototypes).same
+    except InputError:  # of another encoder, or another projection
+        pairs = ()
+    return FoldNames(fold, count, {theirs: ours for ours, theirs in pairs}, others, True, names or {}, colours or {})
+
+
+def as_settings(text: str) -> str:
+    """Sentence in which Python's `sample=` is the setting `sample` of a study."""
+    return re.sub(r"`(\w+)=`", r"`\1`", text)
+
+
+def rename(text: str, names: Mapping[int, str]) -> str:
+    """Sentence in which C3 has its name."""
+    return re.sub(r"\bC(\d+)\b", lambda match: names.get(int(match[1]), match[0]), text)

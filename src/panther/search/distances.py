@@ -25,9 +25,9 @@ from torch import Tensor
 from panther.mixture import FLOOR
 from panther.types import Rows
 
-# Of the cohort's variance within components: one that owns few patches has hardly any of its own, and would look unlike everything.
+# Of the cohort's variance within components: one of few patches has hardly any variance, and would look unlike everything.
 SMALLEST_VARIANCE = 0.1
-LOOKED_AT = 256  # slides, spread over the cohort, that tell this variance
+SAMPLED = 256  # slides, spread over the cohort, for this variance
 
 
 class Mixtures(NamedTuple):
@@ -44,7 +44,7 @@ def symmetric_kl(one: Mixtures, other: Mixtures) -> np.ndarray:
     .. math:: J_c = \tfrac12 \sum_j \Big[\frac{(v_j - w_j)^2}{v_j w_j} + (\mu_j - \nu_j)^2 \Big(\frac1{v_j} + \frac1{w_j}\Big)\Big]
     """
     v, w, apart = one.variances, other.variances, one.means - other.means
-    with np.errstate(over="ignore", invalid="ignore"):  # numbers that are none stay NaN, and are nobody's neighbour
+    with np.errstate(over="ignore", invalid="ignore"):  # NaN stays NaN and is no neighbour
         return 0.5 * ((v - w) ** 2 / (v * w) + apart**2 * (1 / v + 1 / w)).sum(-1)
 
 
@@ -79,15 +79,15 @@ def as_proportions(weights: np.ndarray) -> np.ndarray:
 def variance_floor(rows: Rows, components: int) -> np.ndarray:
     """Smallest variance (d,) that a component may have: EM's, and in each dimension a tenth of what is usual in the cohort.
 
-    Some hundred slides, spread over the cohort, say what is usual.
+    Some hundred slides, spread over the cohort, define what is usual.
     """
     count = int(rows.shape[0])
-    chosen = np.unique(np.linspace(0, count - 1, min(count, LOOKED_AT)).astype(int)).tolist()
+    chosen = np.unique(np.linspace(0, count - 1, min(count, SAMPLED)).astype(int)).tolist()
     taken = torch.stack([rows[row : row + 1][0] for row in chosen]).double().numpy()
     weights, _, variances = as_mixture(taken, components, np.zeros(1))
-    sound = np.isfinite(weights).all(-1) & np.isfinite(variances).all((-2, -1))
-    total = (weights[sound][..., None] * variances[sound]).sum((0, 1))
-    usual = total / max(int(sound.sum()), 1)
+    finite = np.isfinite(weights).all(-1) & np.isfinite(variances).all((-2, -1))
+    total = (weights[finite][..., None] * variances[finite]).sum((0, 1))
+    usual = total / max(int(finite.sum()), 1)
     tiny = float(np.finfo(np.float32).tiny)
     return np.maximum(SMALLEST_VARIANCE * usual, max(FLOOR * float(usual.mean()), tiny))
 
@@ -148,8 +148,8 @@ class MixtureDistance:
         shares = tokens[..., 0] / tokens[..., 0].sum(1, keepdim=True)
         means = tokens[..., 1 : 1 + dim]
         v = torch.maximum(tokens[..., 1 + dim :], torch.from_numpy(self.floor).to(dtype))  # (n, C, d)
-        alone = self.queries == 1 and bool((self._origin == self.mixtures.means[0]).all())
-        inner, twice = self._of_one(means, v) if alone else self._of_several(means, v)
+        single = self.queries == 1 and bool((self._origin == self.mixtures.means[0]).all())
+        inner, twice = self._of_one(means, v) if single else self._of_several(means, v)
         close = torch.exp(-twice.clamp_min(0) / (16 * dim))
         # sums of 4d products, all terms of which add up to less than twice those that are positive
         off = 8 * dim * eps * (2 * inner + 2 * dim) / (16 * dim)
@@ -160,11 +160,11 @@ class MixtureDistance:
 
     def _of_one(self, means: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Sums (C, n, 1) of what is positive, and 2 J, for one query: few passes over the block."""
-        own = torch.from_numpy(self.mixtures.variances[0]).to(v.dtype)  # (C, d)
+        w = torch.from_numpy(self.mixtures.variances[0]).to(v.dtype)  # (C, d)
         apart = (means - torch.from_numpy(self._origin).to(v.dtype)).square_()
         inverse = v.reciprocal()
-        inner = torch.einsum("ncd,cd->nc", v.add_(apart), own.reciprocal())
-        inner += torch.einsum("ncd,ncd->nc", apart.add_(own), inverse)
+        inner = torch.einsum("ncd,cd->nc", v.add_(apart), w.reciprocal())
+        inner += torch.einsum("ncd,ncd->nc", apart.add_(w), inverse)
         inner = inner.T[..., None]
         return inner, inner - 2 * v.shape[-1]
 
@@ -180,8 +180,8 @@ class MixtureDistance:
 
     def exact(self, query: int, rows: np.ndarray) -> np.ndarray:
         """The same in float64, as a sum of numbers that are not below 0."""
-        own = Mixtures(*(part[query] for part in self.mixtures))
-        weights, looks = parts_of_distance(own, as_mixture(rows, len(self._origin), self.floor))
+        one = Mixtures(*(part[query] for part in self.mixtures))
+        weights, looks = parts_of_distance(one, as_mixture(rows, len(self._origin), self.floor))
         return -(weights + looks).sum(-1)
 
 
@@ -204,9 +204,9 @@ class Euclidean:
     def quick(self, block: Tensor) -> tuple[Tensor, Tensor]:
         """Squares and products of vectors, (q, n)."""
         z = block - torch.from_numpy(self._origin).to(block.dtype)
-        own = torch.from_numpy(self.vectors - self._origin).to(block.dtype)
-        squares = (own * own).sum(1, keepdim=True) + (z * z).sum(1)  # (q, n)
-        return 2 * (own @ z.T) - squares, 8 * block.shape[1] * torch.finfo(block.dtype).eps * squares
+        q = torch.from_numpy(self.vectors - self._origin).to(block.dtype)
+        squares = (q * q).sum(1, keepdim=True) + (z * z).sum(1)  # (q, n)
+        return 2 * (q @ z.T) - squares, 8 * block.shape[1] * torch.finfo(block.dtype).eps * squares
 
     def exact(self, query: int, rows: np.ndarray) -> np.ndarray:
         """The same in float64."""

@@ -1,19 +1,36 @@
-"""Do neighbours share a label? Acc@k, mMV@k and mAP@k of one or more representations, with intervals, chance and paired comparison."""
+r"""How well neighbours share a label: one number per query, with intervals, chance and paired comparison.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+Acc@k
+    whether any of the k nearest slides has the label of the query;
+mMV@k
+    whether the majority of them has; of labels that tie the one whose slide is nearest wins;
+mAP@k
+    :math:`\frac{1}{\min(k, R)} \sum_{i \le k} r_i P_i`, with :math:`r_i` whether the i-th has the label, :math:`P_i` the share of the first i that
+    have, and R slides of the label among all that may be neighbours.
+
+Equally near slides count in the order of their names. A query that has no slide of its label among those that may be neighbours has no right
+answer, and is left out. Chance is that of neighbours drawn at random from the slides that may be neighbours, exact: how many of them are of
+which class is all that matters.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import comb
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from panther.cohort.load import make_cohort
-from panther.cohort.spec import TaskSpec, checked
+from panther.cohort.load import Cohort, make_cohort
+from panther.cohort.spec import TaskSpec
 from panther.cohort.targets import Classes
-from panther.errors import InputError, check_whole, plain
-from panther.search.neighbours import EmbeddingsLike, Searchable, as_embeddings, groups, searchable
-from panther.search.scores import AT, Queries, score, summarise
-from panther.storage.clinical import USUAL, ClinicalTable, ColumnsLike, read_clinical
+from panther.errors import InputError
+from panther.evaluation.intervals import Difference, Measure, Resampled, differences, holm, intervals, resample
+from panther.evaluation.metrics import mean_of_defined, ratio
+from panther.search.neighbours import Searchable, groups
+from panther.statistics import Apart, Nearest
+from panther.storage.clinical import Columns, read_clinical
 from panther.storage.embeddings import Embeddings
 from panther.storage.names import without_suffix
 
@@ -21,97 +38,291 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+def chance_of_any(right: int, total: int, k: int) -> float:
+    r"""Acc@k of a draw: :math:`1 - \binom{N - R}{k} / \binom{N}{k}`, with R of N slides of the right class."""
+    k = min(k, total)
+    return 1 - comb(total - right, k) / comb(total, k)
+
+
+def chance_of_precision(right: int, total: int, k: int) -> float:
+    r"""AP@k of a draw: :math:`\frac{1}{\min(k, R)} \sum_{i \le k} \frac{R}{N} \frac{1}{i} \big(1 + (i-1) \frac{R-1}{N-1}\big)`."""
+    k = min(k, total)
+    place = np.arange(1, k + 1)
+    others = (right - 1) / (total - 1) if total > 1 else 0.0
+    return float((right / total * (1 + (place - 1) * others) / place).sum() / min(k, right))
+
+
+def chance_of_majority(counts: Sequence[int], label: int, k: int) -> float:
+    """Share of draws whose majority is class ``label``, of ``counts`` slides by class; the nearest slide is equally often of each class that ties."""
+    return _majority(counts[label], tuple(sorted((*counts[:label], *counts[label + 1 :]))), k)
+
+
+@lru_cache(maxsize=10_000)
+def _majority(right: int, others: tuple[int, ...], k: int) -> float:
+    k = min(k, right + sum(others))
+    won = 0.0
+    for votes in range(1, min(right, k) + 1):
+        ways = _ways(others, k - votes, votes)
+        won += comb(right, votes) * sum(number / (ties + 1) for ties, number in ways.items())
+    return won / comb(right + sum(others), k)
+
+
+def _ways(others: tuple[int, ...], slots: int, most: int) -> dict[int, int]:
+    """In how many ways other classes fill ``slots`` with at most ``most`` each, by how many of them reach it."""
+    states = {(slots, 0): 1}
+    for count in others:
+        nexts: dict[tuple[int, int], int] = {}
+        for (left, ties), number in states.items():
+            for taken in range(min(count, left, most) + 1):
+                key = left - taken, ties + (taken == most)
+                nexts[key] = nexts.get(key, 0) + number * comb(count, taken)
+        states = nexts
+    ways: dict[int, int] = {}
+    for (left, ties), number in states.items():
+        if left == 0:
+            ways[ties] = ways.get(ties, 0) + number
+    return ways
+
+
+def any_right(labels: np.ndarray, label: int, most: int) -> float:
+    """Whether the label is among those of the nearest."""
+    return float((labels == label).any())
+
+
+def majority_right(labels: np.ndarray, label: int, most: int) -> float:
+    """Whether most of the nearest have the label; of labels that tie, that of the nearest slide."""
+    votes = np.bincount(labels)
+    tied = np.flatnonzero(votes == votes.max())
+    return float(next(one for one in labels.tolist() if one in tied) == label)
+
+
+def average_precision(labels: np.ndarray, label: int, most: int) -> float:
+    """Precision at each rank where the label is, added up and divided by the ``most`` that there could be."""
+    right = labels == label
+    precision = np.cumsum(right) / np.arange(1, len(labels) + 1)
+    return float(precision[right].sum() / most)
+
+
+TITLES = {"acc": "Acc", "mmv": "mMV", "map": "mAP"}
+MEASURES: dict[str, Callable[[np.ndarray, int, int], float]] = {
+    "acc": any_right,
+    "mmv": majority_right,
+    "map": average_precision,
+}
+CHANCE: dict[str, Callable[[list[int], int, int], float]] = {
+    "acc": lambda counts, label, k: chance_of_any(counts[label], sum(counts), k),
+    "mmv": chance_of_majority,
+    "map": lambda counts, label, k: chance_of_precision(counts[label], sum(counts), k),
+}
+AT = (1, 3, 5, 10)  # numbers of neighbours, as papers report them
+ALL, MEAN = "all", "mean over classes"  # in place of a class
+COMPARED = ["representation", "against", "group", "metric", "k", "difference", "ci_low", "ci_high", "p_value", "p_holm"]
+
+
 @dataclass(frozen=True, eq=False)
-class LabelledSlides:
-    """Slides, or patients where embeddings are of patients, in the order of their names."""
+class Queries:
+    """Slides as queries, those that have a right answer: scores, and what guessing would give."""
 
-    ids: tuple[str, ...]
-    patients: np.ndarray  # (n,)
-    sites: tuple[str | None, ...]
-    labels: np.ndarray  # (n,) 0, 1, ...
-    classes: tuple[str, ...]
-    notes: tuple[str, ...]
+    names: tuple[str, ...]  # acc@1, acc@3, ..., mmv@1, ...
+    scores: np.ndarray  # (m, names)
+    chance: np.ndarray  # (m, names)
+    ids: np.ndarray  # (m,)
+    labels: np.ndarray  # (m,)
+    patients: np.ndarray  # (m,)
 
-    def rows_of(self, one: Embeddings) -> Embeddings:
-        """Rows of these slides, in this order."""
-        named = {without_suffix(name): name for name in one.samples}
-        return one.take([named[name] for name in self.ids])
+    def take(self, rows: np.ndarray) -> "Queries":
+        """Some of them."""
+        return Queries(self.names, *(part[rows] for part in self._parts()))
 
-    def take(self, rows: Sequence[int]) -> "LabelledSlides":
-        """Some of the slides."""
-        kept = list(rows)
-        ids, sites = tuple(self.ids[row] for row in kept), tuple(self.sites[row] for row in kept)
-        return replace(self, ids=ids, sites=sites, patients=self.patients[kept], labels=self.labels[kept])
+    @staticmethod
+    def joined(several: Sequence["Queries"]) -> "Queries":
+        """One after the other: those of all folds."""
+        parts = zip(*(one._parts() for one in several), strict=True)
+        return Queries(several[0].names, *(np.concatenate(part) for part in parts))
+
+    def _parts(self) -> tuple[np.ndarray, ...]:
+        return self.scores, self.chance, self.ids, self.labels, self.patients
+
+
+def score(
+    neighbours: Sequence[Nearest],
+    asking: tuple[Sequence[str], np.ndarray, np.ndarray],
+    others: np.ndarray,
+    apart: Sequence[Apart],
+    at: Sequence[int],
+) -> Queries:
+    """Scores of queries (names, labels 0, 1, ... and patients of ``asking``, (q,) each), whose neighbours are rows with labels ``others`` (n,)."""
+    ids, labels, patients = asking
+    n_classes = int(max(labels.max(initial=0), others.max(initial=0))) + 1
+    names = tuple(f"{metric}@{k}" for metric in MEASURES for k in at)
+    kept, scores, chance = [], [], []
+    for query, near in enumerate(neighbours):
+        label = int(labels[query])
+        allowed = np.ones(len(others), bool)
+        for group in apart:
+            allowed &= (group.rows != group.queries[query]) | (group.rows < 0)
+        counts = np.bincount(others[allowed], minlength=n_classes).tolist()
+        if counts[label] == 0 or len(near.rows) == 0:
+            continue
+        kept.append(query)
+        nearest = others[near.rows]
+        scores.append([measure(nearest[:k], label, min(k, counts[label])) for measure in MEASURES.values() for k in at])
+        chance.append([guess(counts, label, k) for guess in CHANCE.values() for k in at])
+    rows = np.array(kept, np.int64)
+    values, guessed = (np.array(one, float).reshape(len(kept), len(names)) for one in (scores, chance))
+    return Queries(names, values, guessed, np.array(ids)[rows], labels[rows], np.array(patients)[rows])
+
+
+def summarise(
+    judged: Mapping[str, Queries], classes: Sequence[str], bootstrap: int, seed: int = 0
+) -> "tuple[pd.DataFrame, pd.DataFrame]":
+    """Values with intervals over patients and what guessing gives; and every representation against the first."""
+    import pandas as pd
+
+    resampled = {name: _resampled(one, classes, bootstrap, seed) for name, one in judged.items()}
+    rows = [row for name, one in judged.items() for row in _rows(name, one, classes, resampled[name], bootstrap)]
+    first = next(iter(judged))
+    others = [name for name in judged if name != first] if bootstrap else []
+    pairs = {name: _compared(judged[name], judged[first], classes, bootstrap, seed) for name in others}
+    compared = []
+    for group in (ALL, MEAN, *classes):
+        for metric in judged[first].names:
+            results = {name: pair[f"{metric}|{group}"] for name, pair in pairs.items()}
+            adjusted = holm([d.p_value for d in results.values()])
+            for (name, d), p in zip(results.items(), adjusted, strict=True):
+                values = (name, first, group, *_named(metric).values(), d.value, d.low, d.high, d.p_value, p)
+                compared.append(dict(zip(COMPARED, values, strict=True)))
+    return pd.DataFrame(rows), pd.DataFrame(compared, columns=COMPARED)
+
+
+def _compared(
+    one: Queries, other: Queries, classes: Sequence[str], bootstrap: int, seed: int
+) -> Mapping[str, Difference]:
+    """Differences on their common queries, with the same resamples."""
+    common, here, there = np.intersect1d(one.ids, other.ids, return_indices=True)
+    if len(common) == 0:
+        nothing = Difference(np.nan, np.nan, np.nan, 0, np.nan)
+        return {f"{metric}|{group}": nothing for metric in one.names for group in (ALL, MEAN, *classes)}
+    first, second = (_resampled(side, classes, bootstrap, seed) for side in (one.take(here), other.take(there)))
+    return differences(first, second)
+
+
+def _resampled(one: Queries, classes: Sequence[str], bootstrap: int, seed: int) -> Resampled:
+    return resample(_measure(one, classes, one.scores), one.patients, max(bootstrap, 1), seed)
+
+
+def _rows(
+    name: str, one: Queries, classes: Sequence[str], resampled: Resampled, bootstrap: int
+) -> list[dict[str, Any]]:
+    limits = intervals(resampled) if bootstrap else {}
+    by_chance = _measure(one, classes, one.chance)(np.ones((1, len(one.labels))))
+    sizes = {ALL: len(one.labels), MEAN: len(one.labels)}
+    sizes |= {group: int((one.labels == number).sum()) for number, group in enumerate(classes)}
+    rows = []
+    for group, size in sizes.items():
+        for metric in one.names:
+            key = f"{metric}|{group}"
+            low, high = (limits[key].low, limits[key].high) if limits else (np.nan, np.nan)
+            rows.append(
+                {"representation": name, "group": group, **_named(metric), "value": resampled.whole[key]}
+                | {"ci_low": low, "ci_high": high, "chance": float(by_chance[key][0]), "queries": size}
+            )
+    return rows
+
+
+def _measure(one: Queries, classes: Sequence[str], values: np.ndarray) -> Measure:
+    """Mean of each metric over the queries as often as they count: of all, of each class, and the mean of these."""
+    members = np.stack([one.labels == number for number in range(len(classes))], 1).astype(float)  # (m, classes)
+
+    def measure(counts: np.ndarray) -> dict[str, np.ndarray]:
+        means = {}
+        sizes = counts @ members
+        for column, name in enumerate(one.names):
+            of_class = ratio(counts @ (members * values[:, column : column + 1]), sizes)  # (b, classes)
+            means[f"{name}|{ALL}"] = ratio(counts @ values[:, column], counts.sum(1))
+            means[f"{name}|{MEAN}"] = mean_of_defined(of_class)
+            means |= {f"{name}|{group}": of_class[:, number] for number, group in enumerate(classes)}
+        return means
+
+    return measure
+
+
+def _named(metric: str) -> dict[str, Any]:
+    kind, k = metric.split("@")
+    return {"metric": kind, "k": int(k)}
 
 
 def labelled_slides(
     opened: Mapping[str, Embeddings],
     table: "Path | str | pd.DataFrame | None",
     task: TaskSpec,
-    columns: ColumnsLike,
+    columns: Columns,
     *,
-    sites_needed: bool = False,
-) -> LabelledSlides:
-    """Slides (or patients) that all representations have and the table labels; without a table the embeddings' own columns are one."""
-    clinical = read_clinical(_own_columns(next(iter(opened.values()))) if table is None else table, columns=columns)
+    with_sites: bool = False,
+) -> tuple[Cohort, list[str]]:
+    """Slides (or patients) that all representations have and the table labels, and notes; without a table the embeddings' columns are one."""
+    clinical = read_clinical(
+        _clinical_columns(next(iter(opened.values()))) if table is None else table, columns=columns
+    )
+    who, source = clinical.who, clinical.source
     common = set.intersection(*({without_suffix(name) for name in one.samples} for one in opened.values()))
-    if not common:
-        raise InputError(f"No slide has all of the representations {', '.join(opened)}; their names differ.")
-    by_patient = len(common & set(clinical.who.patient)) > len(common & set(clinical.who.slide))
-    names = clinical.who.patient if by_patient else clinical.who.slide
-    slides = [slide for slide, name in zip(clinical.who.slide, names, strict=True) if name in common]
+    by_patient = len(common & set(who.patient)) > len(common & set(who.slide))
+    names = who.patient if by_patient else who.slide
+    slides = [slide for slide, name in zip(who.slide, names, strict=True) if name in common]
     if not slides:
+        here = min(common) if common else "no slide in all of them"
         raise InputError(
-            f"{clinical.source}: names none of the slides that were embedded: the table says e.g. {names[0]!r}, "
-            f"the embeddings {min(common)!r}."
+            f"{source}: names none of the slides of {', '.join(opened)}: {names[0]!r} there, {here!r} here"
         )
+    notes = []
+    if with_sites:
+        site = dict(zip(who.slide, who.site, strict=True))
+        unknown = [slide for slide in slides if site[slide] is None]
+        slides = [slide for slide in slides if site[slide] is not None]
+        if not slides:
+            raise InputError(f"{source}: no sites, expected a site column: `leave_site_out` compares sites")
+        if unknown:
+            notes.append(f"{len(unknown)} slides of unknown site are left out, e.g. {unknown[0]}")
     cohort = make_cohort(clinical, task.model_copy(update={"level": "patient" if by_patient else "slide"}), slides)
-    assert isinstance(cohort.target, Classes)
-    notes = list(cohort.report.sentences())
     if len(opened) > 1:
-        notes.append(f"{len(common)} slides have all {len(opened)} representations, and these are compared.")
-    sites = tuple(sample.site for sample in cohort.samples)
-    found = LabelledSlides(
-        cohort.ids, cohort.patients.astype(str), sites, cohort.target.labels, tuple(cohort.target.names), tuple(notes)
-    )
-    found = _placed(found, clinical) if sites_needed else found
-    _check_possible(found, clinical.source)
-    return found
+        notes.append(f"{len(common)} slides have all {len(opened)} representations, and these are compared")
+    for what, number in (
+        ("patient", len(set(cohort.patients))),
+        ("label", len(set(classes_of(cohort).labels.tolist()))),
+    ):
+        if number < 2:
+            raise InputError(f"{source}: all slides have the same {what}, expected two or more")
+    return cohort, [*cohort.report.sentences(), *notes]
 
 
-def _placed(found: LabelledSlides, clinical: ClinicalTable) -> LabelledSlides:
-    """Slides whose site is known."""
-    unknown = [name for name, site in zip(found.ids, found.sites, strict=True) if site is None]
-    if len(unknown) == len(found.ids):
-        raise InputError(
-            f"{clinical.source}: says of no slide which site it is from, so sites cannot be left out; name the site column."
-        )
-    if not unknown:
-        return found
-    kept = found.take([row for row, site in enumerate(found.sites) if site is not None])
-    return replace(
-        kept, notes=(*kept.notes, f"{len(unknown)} slides are of an unknown site and are left out, e.g. {unknown[0]}.")
-    )
+def classes_of(cohort: Cohort) -> Classes:
+    """Target of a cohort with a label."""
+    assert isinstance(cohort.target, Classes)
+    return cohort.target
 
 
-def _check_possible(found: LabelledSlides, source: str) -> None:
-    """Refuse what has no answer: one patient, or one class."""
-    if len(set(found.patients)) < 2:
-        raise InputError(
-            f"{source}: all slides are of one patient, and neighbours are looked for among other patients; give more."
-        )
-    if len(set(found.labels.tolist())) < 2:
-        raise InputError(
-            f"{source}: all slides have the label {found.classes[int(found.labels[0])]!r}; there is nothing to tell apart."
-        )
-
-
-def _own_columns(one: Embeddings) -> "pd.DataFrame":
+def _clinical_columns(one: Embeddings) -> "pd.DataFrame":
     import pandas as pd
 
     table = pd.DataFrame({**one.columns, **({} if "slide_id" in one.columns else {"slide_id": list(one.samples)})})
     table.attrs["source"] = one.source
     return table
+
+
+def rows_of(cohort: Cohort, one: Embeddings) -> Embeddings:
+    """Rows of a cohort's slides, in this order."""
+    named = {without_suffix(name): name for name in one.samples}
+    return one.take([named[name] for name in cohort.ids])
+
+
+def judge(way: Searchable, cohort: Cohort, at: Sequence[int], *, leave_site_out: bool = False) -> Queries:
+    """Every slide as a query against all slides of other patients and, where sites are left out, of other sites."""
+    labels, patients = classes_of(cohort).labels, cohort.patients.astype(str)
+    apart = [groups(patients.tolist(), patients.tolist())]
+    if leave_site_out:
+        apart.append(groups(cohort.sites.tolist(), cohort.sites.tolist()))
+    neighbours = way.nearest(way.rows[:].double().numpy(), max(at), apart)
+    return score(neighbours, (cohort.ids, labels, patients), labels, apart, at)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,119 +336,40 @@ class Retrieval:
     comparisons : DataFrame
         Every representation against the first, on the same slides: difference, interval and p-value (Holm's correction over representations).
     notes : tuple of str
-        Who was left out and why.
+        Slides that were left out, and why.
     """
 
     summary: "pd.DataFrame"
     comparisons: "pd.DataFrame"
     notes: tuple[str, ...] = ()
 
+    def to_lines(self) -> list[str]:
+        """All slides with intervals and chance; of classes only the values, the rest is in the tables."""
+        lines = []
+        for name, rows in self.summary.groupby("representation", sort=False):
+            lines.append(f"{name}: {rows['queries'].iloc[0]} queries")
+            for row in rows[rows["group"] == ALL].to_dict("records"):
+                has_interval = row["ci_low"] == row["ci_low"]
+                interval = f" [{row['ci_low']:.3f}, {row['ci_high']:.3f}]" if has_interval else ""
+                metric = f"{TITLES[row['metric']]}@{row['k']:<3}"
+                lines.append(f"  {metric} {row['value']:.3f}{interval}  chance {row['chance']:.3f}")
+            for group, part in rows[rows["group"] != ALL].groupby("group", sort=False):
+                values = [f"{TITLES[row['metric']]}@{row['k']} {row['value']:.3f}" for row in part.to_dict("records")]
+                lines.append(f"  {group}: {', '.join(values)}")
+        lines += [
+            f"{TITLES[row['metric']]}@{row['k']}: {row['representation']} less {row['against']} {row['difference']:+.3f} "
+            f"[{row['ci_low']:+.3f}, {row['ci_high']:+.3f}], p {row['p_value']:.3g}, Holm {row['p_holm']:.3g}"
+            for row in self.comparisons.query("group == @ALL").to_dict("records")
+        ]
+        return lines
 
-def retrieval(
-    embeddings: EmbeddingsLike | Mapping[str, EmbeddingsLike],
-    table: "Path | str | pd.DataFrame | None" = None,
-    label: str | None = None,
-    *,
-    on: str | Sequence[str] | None = None,
-    at: Sequence[int] = AT,
-    classes: Sequence[str] | None = None,
-    leave_site_out: bool = False,
-    columns: ColumnsLike = USUAL,
-    bootstrap: int = 1000,
-    seed: int = 0,
-) -> Retrieval:
-    """Judge representations by whether the nearest slides of other patients have the same label.
-
-    Parameters
-    ----------
-    embeddings : EmbeddingTable, AnnData, path, or mapping of names to them
-        One representation or several, which are compared on the slides that all have.
-    table : path or DataFrame, optional
-        Clinical table with the label; by default the embeddings' own columns.
-    label : str
-        Column of the label.
-    on : str or list of str, optional
-        What is compared, see `similar`; several are judged beside each other.
-    at : sequence of int
-        Numbers k of neighbours.
-    classes : sequence of str, optional
-        Classes that count; all others are left out.
-    leave_site_out : bool, default=False
-        Whether neighbours must be of another site.
-    columns : Columns or dict
-        Names of the table's columns, where they are not the usual ones.
-    bootstrap : int, default=1000
-        Resamples of the patients for the intervals; 0: none.
-    seed : int, default=0
-        Same seed and input: same intervals.
-
-    Returns
-    -------
-    Retrieval
-        Tables `summary` and `comparisons`, and notes.
-
-    Examples
-    --------
-    >>> import numpy as np, pandas as pd, torch, panther
-    >>> rng = np.random.default_rng(0)
-    >>> bags = {f"S{n}": rng.normal(size=(50, 3)) + 3 * np.eye(3)[n % 2] for n in range(12)}
-    >>> cohort = panther.embed_cohort(bags, panther.Prototypes(3 * torch.eye(3)))
-    >>> table = pd.DataFrame({"slide_id": list(bags), "case_id": list(bags), "subtype": ["a", "b"] * 6})
-    >>> found = panther.retrieval(cohort, table, "subtype", at=[1])
-    >>> found.summary.query("group == 'all' and metric == 'acc'")[["value", "chance"]].round(2).values.tolist()
-    [[1.0, 0.45]]
-    """
-    if label is None:
-        raise InputError("`label=` is missing: the column that says which slides belong together.")
-    at = checked_numbers(at)
-    given = embeddings if isinstance(embeddings, Mapping) else {"embeddings": embeddings}
-    opened = {name: as_embeddings(one) for name, one in given.items()}
-    task = checked(TaskSpec, label=label, classes=tuple(classes) if classes else None, level="slide")
-    cohort = labelled_slides(opened, table, task, columns, sites_needed=leave_site_out)
-    ways = {name: searchable(cohort.rows_of(one), way) for name, one, way in _ways(opened, on)}
-    sites = cohort.sites if leave_site_out else None
-    judged = {name: judge(way, cohort, sites, at) for name, way in ways.items()}
-    unread = [problem for one in opened.values() for problem in one.problems]
-    notes = (*cohort.notes, *unread, *_left_out(judged, len(cohort.ids)))
-    return Retrieval(*summarise(judged, cohort.classes, bootstrap, seed), notes)
-
-
-def judge(way: Searchable, cohort: LabelledSlides, sites: Sequence[str | None] | None, at: Sequence[int]) -> Queries:
-    """Every slide as a query against all slides of other patients and, where sites are given, of other sites."""
-    patients = cohort.patients.tolist()
-    apart = [groups(patients, patients), *([groups(sites, sites)] if sites is not None else [])]
-    near = way.nearest(way.rows[:].double().numpy(), max(at), apart)
-    scores = score(near, cohort.labels, cohort.labels, apart, at)
-    return Queries.of(scores, cohort.ids, cohort.labels, cohort.patients)
-
-
-def checked_numbers(at: Sequence[int]) -> tuple[int, ...]:
-    """Numbers of neighbours, in order and each once."""
-    at = plain(at)
-    if not at:
-        raise InputError("`at=` is empty; give numbers of neighbours, e.g. 1, 3, 5, 10.")
-    for k in at:
-        check_whole("`at=`", k, 1, 1000)
-    return tuple(sorted(set(at)))
-
-
-def _ways(opened: Mapping[str, Embeddings], on: str | Sequence[str] | None) -> list[tuple[str, Embeddings, str | None]]:
-    """Every representation with every way to compare it, named."""
-    ways = [on] if on is None or isinstance(on, str) else list(on)
-    several = len(ways) > 1
-    return [(f"{name} on {way}" if several else name, one, way) for name, one in opened.items() for way in ways]
-
-
-def _left_out(judged: Mapping[str, Queries], count: int) -> list[str]:
-    notes = []
-    for name, one in judged.items():
-        if len(one.labels) == 0:
-            raise InputError(
-                "No slide has another patient's slide of the same label to be found; there is nothing to judge."
-            )
-        if len(one.labels) < count:
-            notes.append(
-                f"{name}: {count - len(one.labels)} of {count} slides have no right answer (no slide of another patient with the same label), "
-                "or cannot be compared, and are not asked about."
-            )
-    return notes
+    def to_json(self) -> dict[str, Any]:
+        """Rows of both tables."""
+        tables = {"summary": self.summary, "comparisons": self.comparisons}
+        return {
+            name: [
+                {column: None if value != value else value for column, value in row.items()}
+                for row in table.to_dict("records")
+            ]
+            for name, table in tables.items()
+        }

@@ -1,10 +1,13 @@
-"""Folders of bags: which files are the slides of a cohort, and which of them belong to one patient."""
+"""Folders of bags: which files are the slides of a cohort, which of them belong to one patient, and the hashes of their features."""
 
+import json
 import logging
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from os.path import realpath  # Path.resolve() raises for a link onto itself
 from pathlib import Path
 from typing import Any
@@ -12,12 +15,15 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from panther.errors import InputError, NotABagError
+from panther.engine import HERE, Work, stream
+from panther.errors import InputError, NotABagError, not_finite
 from panther.patches import encoder_words, in_common, same_encoder
 from panther.rows import as_matrix
+from panther.statistics import first_bad_row
 from panther.storage.isolated import call_isolated
 from panther.storage.names import as_text, composed, not_text
 from panther.storage.readers import BAG_SUFFIXES, open_bag
+from panther.store import HashedRows, atomic_write, stamp_of
 from panther.types import Bag, Concatenated, Openable, check_resolution
 
 logger = logging.getLogger(__name__)
@@ -49,7 +55,7 @@ class BagRef:
     def open(self) -> Bag:
         """Bag of the slide or patient; several slides are one bag."""
         try:
-            bags = [open_bag(file, **asdict(self.reading)) for file in self.files]
+            bags = list(map(partial(open_bag, **asdict(self.reading)), self.files))
         except NotABagError as error:
             if self.meant:
                 raise InputError(str(error)) from error
@@ -329,3 +335,61 @@ def _one_of(slide: str, folder: Path, files: list[Path]) -> Path:
             places += ", names that differ only in how their letters are composed"
         raise InputError(f"{slide}: the slide is there more than once ({places}), expected one file, or one folder")
     return max(bags, key=lambda file: bags[file].places is not None)
+
+
+# stamp of the files, empty where they cannot be recognised later, and hash of the features
+Fingerprint = tuple[str, str]
+
+
+def fingerprint(sample: Openable, known: Fingerprint | None = None) -> Fingerprint:
+    """Stamp and hash of a sample; its features are read where its stamp is not the ``known`` one."""
+    stamp = stamp_of(sample.files)
+    if known is not None and stamp and stamp == known[0]:
+        return known
+    content = finite_content(sample)
+    return (stamp if stamp == stamp_of(sample.files) else "", content)
+
+
+def finite_content(sample: Openable) -> str:
+    """Hash of a sample's features, read once; NaN and infinite numbers are refused."""
+    bag = sample.open()
+    rows = HashedRows(bag.features)
+    bad = first_bad_row(rows)  # which reads them in order
+    if bad is None:
+        return rows.digest()
+    for part in bag.slides or (bag,):  # of a patient: the slide with that row
+        if bad < len(part):
+            raise not_finite(part.source, bad)
+        bad -= len(part)
+    raise not_finite(bag.source, bad)
+
+
+def fingerprint_all(
+    samples: Mapping[str, Openable], file: Path, work: Work = HERE
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Hash of the features behind every name, and the reason of each that cannot be read or holds NaN.
+
+    Hashes are kept in ``file``. Losing it costs reading, never truth.
+    """
+    kept: dict[str, Fingerprint] = {}
+    with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):  # missing, or damaged
+        kept = {name: (str(stamp), str(content)) for name, (stamp, content) in json.loads(file.read_bytes()).items()}
+    before = dict(kept)
+    contents: dict[str, str] = {}
+    failures: dict[str, str] = {}
+    names = list(samples)[::-1]  # the next reader begins with the first, which are in the page cache then
+    jobs = [(samples[name], kept.get(name)) for name in names]
+    try:
+        for index, (stamp, content) in stream(_fingerprint, jobs, "looking for changed features", work, failures):
+            contents[names[index]] = content
+            if stamp:
+                kept[names[index]] = stamp, content
+    finally:
+        if kept != before:
+            with atomic_write(file) as temporary:
+                temporary.write_text(json.dumps(kept), encoding="ascii")
+    return dict(reversed(contents.items())), dict(reversed(failures.items()))
+
+
+def _fingerprint(job: tuple[Openable, Fingerprint | None]) -> Fingerprint:
+    return fingerprint(*job)

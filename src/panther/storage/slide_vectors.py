@@ -27,7 +27,7 @@ from panther.storage.clinical import (
     read_clinical,
 )
 from panther.storage.embeddings import is_in_memory, matrix_of_h5ad, of_memory
-from panther.storage.files import read_errors, read_json, read_text
+from panther.storage.files import read_errors, read_text
 from panther.storage.isolated import call_isolated
 from panther.storage.names import as_text, not_text, without_suffix
 from panther.storage.readers.h5 import text
@@ -122,42 +122,39 @@ def split_key(text: Path | str) -> tuple[Path, str | None]:
     return (Path(path), key) if mark and path and not Path(text).exists() else (Path(text), None)
 
 
-class _Named(NamedTuple):
-    """A vector as it was read."""
-
-    name: str
-    vector: np.ndarray  # (d,)
-    where: str  # file, or table, for messages
-
-
 def _select(
-    source: str, named: Sequence[_Named], layout: str, problems: Mapping[str, str] | None = None, **known: Any
+    source: str,
+    names: Sequence[str],
+    vectors: Sequence[np.ndarray] | np.ndarray,
+    layout: str,
+    files: Sequence[str] | None = None,
+    problems: Mapping[str, str] | None = None,
+    **known: Any,
 ) -> SlideVectors:
     """Vectors without those that stand twice, differ in width from the others or hold NaN, each with its reason."""
-    problems = dict(problems or {})
-    named = [one._replace(name=without_suffix(one.name)) for one in named]
-    times, widths = Counter(one.name for one in named), Counter(len(one.vector) for one in named).most_common(2)
+    names, problems = [without_suffix(name) for name in names], dict(problems or {})
+    times, widths = Counter(names), Counter(map(len, vectors)).most_common(2)
     (width, count), *rest = widths
     if rest and rest[0][1] == count:  # ambiguous
         raise InputError(
             f"{source}: {count} vectors of {width} numbers, as many of {rest[0][0]}; expected one slide encoder's"
         )
-    kept: list[_Named] = []
-    for one in named:
-        if times[one.name] > 1:
-            problem = f"has {times[one.name]} vectors; keep one of them"
-        elif len(one.vector) != width:
-            problem = f"has {len(one.vector)} numbers, those of the others {width}"
-        elif not np.isfinite(one.vector).all():
+    kept = []
+    for row, (name, vector) in enumerate(zip(names, vectors, strict=True)):
+        if times[name] > 1:
+            problem = f"has {times[name]} vectors; keep one of them"
+        elif len(vector) != width:
+            problem = f"has {len(vector)} numbers, those of the others {width}"
+        elif not np.isfinite(vector).all():
             problem = "holds NaN or an infinite number; encode this slide again"
         else:
-            kept.append(one)
+            kept.append(row)
             continue
-        problems[one.name] = f"{one.where}: {one.name} {problem}"
+        problems[name] = f"{files[row] if files else source}: {name} {problem}"
     if not kept:
         raise InputError(f"{source}: no vector can be used. {next(iter(problems.values()), '')}".rstrip())
-    vectors = np.stack([one.vector for one in kept]).astype(np.float32, copy=False)
-    return SlideVectors(source, [one.name for one in kept], vectors, layout, problems=problems, **known)
+    matrix = np.stack([vectors[row] for row in kept]).astype(np.float32, copy=False)
+    return SlideVectors(source, [names[row] for row in kept], matrix, layout, problems=problems, **known)
 
 
 def _of_rows(source: str, names: Sequence[Any], matrix: np.ndarray, layout: str) -> SlideVectors:
@@ -170,8 +167,7 @@ def _of_rows(source: str, names: Sequence[Any], matrix: np.ndarray, layout: str)
     if "" in texts:
         raise InputError(f"{source}: row {texts.index('')} has no name")
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused
-        plain = matrix.astype(np.float32, copy=False)
-    return _select(source, [_Named(name, row, source) for name, row in zip(texts, plain, strict=True)], layout)
+        return _select(source, texts, matrix.astype(np.float32, copy=False), layout)
 
 
 def _read_h5ad(path: Path, key: str | None) -> SlideVectors:
@@ -191,23 +187,13 @@ def _read_npz(path: Path, key: str | None) -> SlideVectors:
 
 
 def _read_npy(path: Path, key: str | None) -> SlideVectors:
-    """A matrix (n, d); its rows are named by a file of the same name in the folder, or by the file ``key``."""
-    beside = [path.with_suffix(s) for s in (".json", ".txt", ".csv")] if key is None else [path.parent / key]
-    names = next((file for file in beside if file.exists()), None)
-    if names is None:
-        raise InputError(f"{path}: no names of its rows; expected {path.stem}.txt beside it, one name per line")
+    """A matrix (n, d); its rows are named by the lines of the .txt file of the same name, or of the file ``key``."""
+    names = path.with_suffix(".txt") if key is None else path.parent / key
+    if not names.exists():
+        raise InputError(f"{path}: no names of its rows; expected {names.name} in the same folder, one name per line")
+    lines = [line.strip() for line in read_text(names).splitlines() if line.strip()]
     matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-    return _of_rows(f"{path} with {names.name}", _names_in(names), np.asarray(matrix), "npy with names")
-
-
-def _names_in(path: Path) -> list[str]:
-    """Names of rows: a JSON list (or its `samples`), or lines; of a .csv the first column below its header."""
-    with read_errors(path, "list of names", "expected one name per line"):
-        if path.suffix == ".json":
-            content = read_json(path)
-            return [str(name) for name in (content["samples"] if isinstance(content, dict) else list(content))]
-        lines = read_text(path).splitlines()[path.suffix == ".csv" :]
-        return [line.split(",")[0].strip().strip('"') for line in lines if line.strip()]
+    return _of_rows(f"{path} with {names.name}", lines, np.asarray(matrix), "npy with names")
 
 
 def _read_table(path: Path, key: str | None) -> SlideVectors:
@@ -275,7 +261,8 @@ class _Single(NamedTuple):
 
 def read_files(source: Path, files: list[Path]) -> SlideVectors:
     """Vectors of these files, each named like its file."""
-    named, contents, problems = [], [], {}
+    contents: dict[Path, _Single] = {}
+    problems: dict[str, str] = {}
     for path in files:
         name = as_text(path.stem)
         try:
@@ -283,17 +270,18 @@ def read_files(source: Path, files: list[Path]) -> SlideVectors:
                 raise InputError(not_text(path))
             with read_errors(path, "file of a slide's vector", "encode the slide again"), reading():
                 one = SINGLE[path.suffix.lower()](path)
-                named.append(_Named(name, _vector(one.values), str(path)))
-                contents.append(one)
+                contents[path] = one._replace(values=_vector(one.values))
         except InputError as error:
             problems[name or str(path)] = str(error)
-    if not named:
+    if not contents:
         raise InputError(next(iter(problems.values())))
-    layout, encoder, level = (  # on which all files agree
-        values[0] if len(set(values)) == 1 else None
-        for values in ([getattr(one, name) for one in contents] for name in ("layout", "encoder", "level"))
-    )
-    return _select(str(source), named, layout or "several layouts", problems, encoder=encoder, level=level)
+    same: dict[str, Any] = {}  # on what all files agree
+    for key in ("layout", "encoder", "level"):
+        values = {getattr(one, key) for one in contents.values()}
+        same[key] = values.pop() if len(values) == 1 else None
+    names, vectors = [str(as_text(path.stem)) for path in contents], [one.values for one in contents.values()]
+    layout = same.pop("layout") or "several layouts"
+    return _select(str(source), names, vectors, layout, list(map(str, contents)), problems, **same)
 
 
 def _read_h5(path: Path) -> _Single:

@@ -1,24 +1,43 @@
-"""Predictions of a study beside the truth: one value for each cell, fold, part and subgroup."""
+r"""Predictions of a study beside the truth, and one row of its table against another on the same patients of the same folds.
 
-from collections.abc import Iterable, Mapping
+What slides add to covariates also has the likelihood-ratio test of two nested Cox models, on patients that neither was trained on:
+
+.. math:: \Lambda = 2 \big( \max_{a,\, b \ge 0} \ell(a s_1 + b s_2) - \max_a\, \ell(a s_1) \big)
+          \sim \tfrac12 \chi^2_0 + \tfrac12 \chi^2_1
+
+One-sided: a score that predicts the wrong way round (b < 0) adds nothing, however surely it is wrong. Scores of different folds come from
+different models and need not be on one scale of hazard: each fold is a stratum with its baseline hazard, the coefficients are in common.
+
+The shuffle test: how much of each score survives when patches lie at each other's places.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.special import chdtrc
 
-from panther.cohort.targets import Target
+from panther.cohort.covariates import COVARIATES
+from panther.cohort.targets import Classes, Survival, Target
+from panther.evaluation.intervals import Difference, Resampled, differences, sign_test
+from panther.evaluation.metrics import THRESHOLD, mean_of_defined
 from panther.evaluation.verdicts import group_names
+from panther.models.probe_solvers import cox_loss
 from panther.models.tasks import Task, load_task
 from panther.storage.tables import is_missing
-from panther.study.cache import load_predictions
 from panther.study.file import Study
+from panther.study.jobs import load_predictions
+from panther.study.parts import NOT_NAMED, reads_covariates
 from panther.study.population import Population
 from panther.study.results import GROUP
+from panther.study.tables import row_suffix, shuffle_verdict, varying_factors
 from panther.study.training import Trained
 
 Group = tuple[Any, ...]  # values of GROUP, part, subgroup and its column: a row of the summary
 WHERE = [*GROUP, "part", "subgroup", "by"]
+FEW = 10  # patients predicted otherwise, below which resamples of them are too coarse for a p-value
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +46,7 @@ class Evaluation:
 
     trained: Trained
     part: str
-    subgroup: str  # empty: everybody
+    subgroup: str  # empty: all samples
     by: str  # column that makes the subgroup
     task: Task
     prediction: dict[str, np.ndarray]
@@ -57,6 +76,7 @@ class Evaluation:
 
 
 Members = tuple[Evaluation, ...]  # folds and seeds of one row of the summary
+Resamples = Mapping[Members, Resampled]  # metrics of each side, on resamples of its patients
 
 
 def evaluations(trained: Trained, population: Population, groups: Mapping[str, pd.Series]) -> Iterable[Evaluation]:
@@ -72,23 +92,241 @@ def evaluations(trained: Trained, population: Population, groups: Mapping[str, p
         training = training or (arrays, target)
         whole = Evaluation(trained, part, "", "", task, arrays, target, ids, tuple(patient[i] for i in ids), training)
         yield whole
-        if part in ("train", "val"):
-            continue
-        for column, names in groups.items():
-            own = names.reindex(ids)
-            for value in sorted(set(own) - {""}):
-                yield replace(whole.of(np.flatnonzero((own == value).to_numpy())), subgroup=value, by=column)
+        for column, names in groups.items() if part not in ("train", "val") else ():
+            values = names.reindex(ids)
+            for value in sorted(set(values) - {""}):
+                yield replace(whole.of(np.flatnonzero((values == value).to_numpy())), subgroup=value, by=column)
 
 
 def subgroups(study: Study, population: Population) -> dict[str, pd.Series]:
-    """Group of everybody by each column that is also judged by; empty where it is not known.
+    """Group of each sample by each column that is also judged by; empty where it is not known.
 
-    Where several columns are asked for, a group is called by its column too: `sex: female`.
+    With several columns, a group is called by its column too: `sex: female`.
     """
-    found = {}
-    own = {name for split in population.splits for name in (*split.train, *split.val, *split.test.get("test", ()))}
+    groups = {}
     for column in study.by_columns:
         cells = population.table[column].fillna("").astype(str)  # an external table need not have the column
-        names = group_names(cells.mask(is_missing(cells), ""), column, own)
-        found[column] = names if isinstance(study.evaluate_by, str) else names.where(names == "", f"{column}: " + names)
-    return found
+        names = group_names(cells.mask(is_missing(cells), ""), column, population.of_study)
+        groups[column] = (
+            names if isinstance(study.evaluate_by, str) else names.where(names == "", f"{column}: " + names)
+        )
+    return groups
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A cell and the cell of the reference method, with the folds and seeds that both have."""
+
+    key: Group
+    against: Group
+    sides: tuple[Members, Members]
+    reference: str = ""  # name of the other, as no other row's
+
+
+def pairs_against(groups: Mapping[Group, Members], reference: str) -> list[Pair]:
+    """Every cell against the reference method, on the same patients of the same folds."""
+    pairs = []
+    varying = varying_factors(pd.DataFrame(list(groups), columns=WHERE))
+    for key, members in groups.items():
+        against = _reference_of(key, groups, reference)
+        if against is not None and against != key and (sides := aligned(members, groups[against]))[0]:
+            cell = dict(zip(WHERE, against, strict=True))
+            pairs.append(Pair(key, against, sides, f"{cell['method']}{row_suffix(cell, varying)}"))
+    return pairs
+
+
+def _reference_of(key: Group, groups: Iterable[Group], method: str) -> Group | None:
+    """Cell of the reference method most like this one: same training size and part, then encoder, head, loss, C.
+
+    Cells of two encoders are not compared, unless one of them is of precomputed vectors, which belong to no encoder.
+    """
+    fixed = (5, 6, 7)
+    like = [g for g in groups if g[1] == method and all(g[i] == key[i] for i in fixed)]
+    same = [g for g in like if g[0] == key[0] or NOT_NAMED in (g[0], key[0])]
+    return max(same, key=lambda g: tuple(g[i] == key[i] for i in (0, 2, 3, 4)), default=None)
+
+
+def aligned(first: Members, second: Members) -> tuple[Members, Members]:
+    """Folds and seeds that both have, in one order, and of these the samples that both have."""
+    a, b = ({(one.trained.fold, one.trained.cell.seed): one for one in side} for side in (first, second))
+    pairs = [_of_both(a[k], b[k]) for k in a if k in b]
+    return tuple(one for one, _ in pairs if one.ids), tuple(two for _, two in pairs if two.ids)
+
+
+def _of_both(one: Evaluation, two: Evaluation) -> tuple[Evaluation, Evaluation]:
+    if one.ids == two.ids:
+        return one, two
+    where = {name: row for row, name in enumerate(two.ids)}
+    rows = np.array([row for row, name in enumerate(one.ids) if name in where], np.int64)
+    return one.of(rows), two.of(np.array([where[one.ids[row]] for row in rows], np.int64))
+
+
+def paired_differences(sides: tuple[Members, Members], resampled: Resamples) -> dict[str, Difference]:
+    """Difference of every metric, on the same resamples.
+
+    Where fewer than ten patients are predicted otherwise, the p-value of a metric of predicted classes is at least McNemar's exact one.
+    """
+    paired = differences(resampled[sides[0]], resampled[sides[1]])
+    if not (exact := _mcnemar(*sides)):
+        return paired
+    return {name: replace(d, p_value=max(d.p_value, exact)) if name in THRESHOLD else d for name, d in paired.items()}
+
+
+def _mcnemar(first: Members, second: Members) -> float | None:
+    """Exact p-value where few patients are predicted otherwise; each counts once, whatever slides, seeds and models predict it."""
+    won: dict[str, int] = {}
+    for one, two in zip(first, second, strict=True):
+        if not isinstance(one.target, Classes):
+            return None
+        truth = one.target.columns()["label"]
+        predicted = (side.task.columns(side.prediction)["predicted"] for side in (one, two))
+        for patient, label, a, b in zip(one.patients, truth, *predicted, strict=True):
+            if a != b:
+                won[patient] = won.get(patient, 0) + (a == label) - (b == label)
+    if len(won) >= FEW:
+        return None
+    return sign_test(sum(n > 0 for n in won.values()), sum(n < 0 for n in won.values()))
+
+
+def _columns(d: Difference) -> dict[str, float]:
+    return {"difference": d.value, "ci_low": d.low, "ci_high": d.high, "p_value": d.p_value}
+
+
+def compared(pair: Pair, resampled: Resamples) -> Iterable[dict[str, Any]]:
+    """One row per metric: the difference, its interval and p-value."""
+    where = {**dict(zip(WHERE, pair.key, strict=True)), "reference": pair.reference}
+    for name, d in paired_differences(pair.sides, resampled).items():
+        yield {**where, "metric": name, **_columns(d)}
+
+
+def mean_over(scores: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Mean of each metric over the folds or seeds that define it."""
+    return {name: mean_of_defined(np.stack([one[name] for one in scores], -1)) for name in scores[0]}
+
+
+def gain_pairs(groups: Mapping[Group, Members]) -> list[Pair]:
+    """Every row that reads covariates beside an embedding, and covariates alone."""
+    pairs = pairs_against(groups, COVARIATES)
+    return [pair for pair in pairs if reads_covariates(groups[pair.key][0].trained.cell.method)]
+
+
+def gains(pairs: Iterable[Pair], resampled: Resamples, baseline: str) -> list[dict[str, Any]]:
+    """One row per metric: covariates alone, with the slide, the gain and its interval; survival also has the likelihood-ratio test."""
+    rows = []
+    for pair in pairs:
+        both, alone = (resampled[side].whole for side in pair.sides)
+        test = _likelihood_ratio(*pair.sides)
+        more = {"baseline": baseline, "likelihood_ratio": test.statistic, "p_likelihood_ratio": test.p_value}
+        rows += [
+            {**row, "covariates": alone[row["metric"]], "with_slide": both[row["metric"]], **more}
+            for row in compared(pair, resampled)
+        ]
+    return rows
+
+
+class Stratum(NamedTuple):
+    """Scores (n, k) of the test patients of one fold, and their outcome."""
+
+    scores: np.ndarray
+    target: Survival
+
+
+class LikelihoodRatio(NamedTuple):
+    """Twice the gain of the log partial likelihood, and its one-sided p-value with one degree of freedom."""
+
+    statistic: float
+    p_value: float
+
+
+def _likelihood_ratio(both: Members, alone: Members) -> LikelihoodRatio:
+    """Whether the risk with the slide adds to that of covariates alone.
+
+    Models of several folds were trained on each other's test patients: the ratio over all of them has no known distribution, and no p-value.
+    """
+    if not isinstance(both[0].target, Survival):
+        return LikelihoodRatio(np.nan, np.nan)
+    # the models of all folds predict the same external patients, who count once
+    folds = sorted({one.trained.fold for one in both}) if both[0].part == "test" else [None]
+    strata = []
+    for fold in folds:
+        sides = [[one for one in side if fold in (None, one.trained.fold)] for side in (alone, both)]
+        means = [np.mean([one.prediction["risk"] for one in side], axis=0) for side in sides]  # over seeds and models
+        target = sides[1][0].target
+        assert isinstance(target, Survival)
+        strata.append(Stratum(np.column_stack(means), target))
+    test = added_by_second(strata)
+    return test._replace(p_value=np.nan) if len(strata) > 1 else test
+
+
+def added_by_second(strata: Sequence[Stratum]) -> LikelihoodRatio:
+    """Test whether the second of two scores adds to the first; NaN without events."""
+    usable = [one for one in strata if one.target.event.any()]
+    if not usable:
+        return LikelihoodRatio(np.nan, np.nan)
+    scores = np.concatenate([one.scores for one in usable])
+    scale = np.where((spread := scores.std(0)) > 0, spread, 1.0)  # so that coefficients are of the size of 1
+    scaled = [one._replace(scores=(one.scores - scores.mean(0)) / scale) for one in usable]
+    both, (_, second) = _largest_likelihood(scaled)
+    first, _ = _largest_likelihood([one._replace(scores=one.scores[:, :1]) for one in scaled])
+    statistic = 2 * (both - first)
+    if second <= 0 or statistic <= 0:
+        return LikelihoodRatio(0.0, 1.0)
+    return LikelihoodRatio(statistic, float(chdtrc(1, statistic)) / 2)
+
+
+def _largest_likelihood(strata: Sequence[Stratum]) -> tuple[float, np.ndarray]:
+    """Largest log partial likelihood (Breslow ties) of a linear combination of the scores, and its coefficients."""
+    from scipy import optimize  # half a second, and only survival with covariates comes here
+
+    def loss(coefficients: np.ndarray) -> tuple[float, np.ndarray]:
+        total, slope = 0.0, np.zeros_like(coefficients)
+        for scores, target in strata:
+            value, gradient = cox_loss((scores @ coefficients)[None], target.time, target.event)
+            total, slope = total + float(value[0]), slope + gradient[0] @ scores
+        return total, slope
+
+    start = np.zeros(strata[0].scores.shape[1])
+    best = optimize.minimize(loss, start, jac=True, method="BFGS", options={"gtol": 1e-7})
+    return -float(best.fun), best.x
+
+
+def shuffle_pairs(groups: Mapping[Group, Members], shuffled: Iterable[Evaluation]) -> list[Pair]:
+    """Every row that was also trained and tested on shuffled tissue, and that, in the folds and shuffles that both have."""
+    others: dict[tuple[Group, int], Members] = {}
+    for one in shuffled:
+        key = one.group(), one.trained.shuffle
+        others[key] = (*others.get(key, ()), one)
+    both: dict[Group, tuple[Members, Members]] = {}
+    for (group, _), members in others.items():
+        if group in groups:
+            sides, more = both.get(group, ((), ())), aligned(groups[group], members)
+            both[group] = (*sides[0], *more[0]), (*sides[1], *more[1])
+    return [Pair(key, key, sides) for key, sides in both.items() if sides[0]]
+
+
+def shuffle_table(
+    groups: Mapping[Group, Members], pairs: Iterable[Pair], unmoved: Iterable[str], resampled: Resamples
+) -> pd.DataFrame:
+    """One row per metric of every row of the summary (subgroups left out): the score, that on shuffled tissue, and what is lost.
+
+    ``unmoved`` are the methods whose numbers do not depend on where patches lie, and which were therefore not trained again.
+    """
+    rows: list[dict[str, Any]] = []
+    sides = {pair.key: pair.sides for pair in pairs}
+    for key, members in groups.items():
+        where = dict(zip(WHERE, key, strict=True))
+        if where.pop("subgroup") or where.pop("by"):
+            continue
+        if key in sides:
+            as_it_is, shuffled = (resampled[side].whole for side in sides[key])
+            paired, repeats = paired_differences(sides[key], resampled), len({o.trained.shuffle for o in sides[key][1]})
+        elif where["method"] in unmoved:
+            as_it_is = shuffled = resampled[members].whole
+            paired, repeats = {name: Difference(0.0, 0.0, 0.0, 0, np.nan) for name in as_it_is}, 0
+        else:
+            continue
+        for metric, d in paired.items():
+            scores = {"metric": metric, "score": as_it_is[metric], "shuffled": shuffled[metric]}
+            rows.append({**where, **scores, **_columns(d), "shuffles": repeats})
+    table = pd.DataFrame(rows)
+    return table if table.empty else table.assign(words=[shuffle_verdict(row) for _, row in table.iterrows()])

@@ -1,31 +1,41 @@
-"""The jobs of a study: prototypes, embeddings, models. What a job makes depends on its fields alone and is stored under a name that is
-the hash of all of them, so a killed study resumes and nothing stale is reused.
+"""The jobs of a study (prototypes, embeddings, models), how they are run stage by stage, and the files that they leave in the cache.
+
+What a job makes depends on its fields alone and is stored under a name that is the hash of all of them, so a killed study resumes and nothing
+stale is reused. Jobs that read the same bags walk over them together: a bag is read as often for a large grid as for a small one. A stored
+file is read before it is used again; a damaged one is reported, removed and made anew.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from panther.aggregators.embed import Embedder, embed_grid
+from panther.engine import Work, map_slides, side_by_side
 from panther.errors import InputError
 from panther.models.blocks import Block
 from panther.models.fitting import Bags, Embedded, FittedModel, Parts, TrainingRecipe, fit_model
-from panther.models.model import save_model
+from panther.models.model import read_about, save_model
 from panther.models.settings import Named
-from panther.prototypes import KMeansSettings
-from panther.prototypes.centre import Sites
+from panther.prototypes import KMeansSettings, fit_many
+from panther.prototypes.centre import Sites, add_sites
 from panther.registry import PLUGINS
-from panther.storage.embeddings import EmbeddingTable
-from panther.storage.files import write_array, write_arrays, write_json
-from panther.storage.prototypes import load_prototypes
+from panther.storage.files import DAMAGE, read_array, read_arrays, read_json, write_array, write_arrays, write_json
+from panther.storage.prototypes import load_prototypes, save_prototypes
+from panther.storage.tensors import TensorFileError, read_checkpoint
 from panther.store import hash_of
-from panther.study.cache import load_embeddings, sound_checkpoint
-from panther.study.rows.given import GivenRows
+from panther.study.population import SampleVectors
 from panther.types import FeatureSpace, Openable, PatchSpec, Prototypes
 from panther.version import __version__
+
+WRITERS = 2  # files that are written at a time: one waits for the disk while the other is copied
 
 
 def cache_key(*parts: Any) -> str:
@@ -34,9 +44,10 @@ def cache_key(*parts: Any) -> str:
 
 
 class StudyJob:
-    """One piece of work, and the files that it makes; the last one is written last."""
+    """One piece of work, and the files that it makes; `path` is written last."""
 
     path: Path
+    kind = "embeddings"  # of the file (see `READERS`)
 
     @property
     def inputs(self) -> tuple[Path, ...]:
@@ -45,18 +56,18 @@ class StudyJob:
 
     @property
     def outputs(self) -> dict[str, Path]:
-        """Files that it makes, by their kind (see :mod:`panther.study.cache`)."""
-        raise NotImplementedError
+        """Files that it makes, by their kind."""
+        return {self.kind: self.path}
 
     @property
     def done(self) -> bool:
-        """Whether all of them are there."""
+        """Whether all of them exist."""
         return all(path.exists() for path in self.outputs.values())
 
 
 @dataclass(frozen=True)
 class PrototypeJob(StudyJob):
-    """Fit prototypes on training bags; jobs of one encoder are done together (see :mod:`panther.study.stages`)."""
+    """Fit prototypes on training bags."""
 
     encoder: str
     bags: tuple[Openable, ...]
@@ -64,14 +75,10 @@ class PrototypeJob(StudyJob):
     path: Path
     everyone: tuple[Openable, ...] = ()  # whose sites the prototypes must know, where they are centred by site
     sites: Sites | None = None
+    kind = "prototypes"
 
     def __str__(self) -> str:
         return f"{self.settings.n_prototypes} prototypes"
-
-    @property
-    def outputs(self) -> dict[str, Path]:
-        """The prototype file."""
-        return {"prototypes": self.path}
 
 
 @dataclass(frozen=True)
@@ -89,15 +96,14 @@ class BlockSource:
 
     def load(self, read: Callable[[Path], Prototypes] = load_prototypes) -> Block:
         """With its prototypes read."""
-        if self.prototypes is not None:
-            return Block(self.method, read(self.prototypes))
-        assert self.space is not None
-        return Block(self.method, self.space)
+        basis = self.space if self.prototypes is None else read(self.prototypes)
+        assert basis is not None
+        return Block(self.method, basis)
 
 
 @dataclass(frozen=True)
 class EmbeddingJob(StudyJob):
-    """Embed everybody on what the method stands on; jobs of one encoder are done together (see :mod:`panther.study.stages`)."""
+    """Embed all bags on what the method stands on."""
 
     encoder: str  # whose bags are walked over; of shuffled ones with a note
     bags: tuple[Openable, ...]
@@ -112,40 +118,26 @@ class EmbeddingJob(StudyJob):
         """The prototypes, where it has any."""
         return self.block.files
 
-    @property
-    def outputs(self) -> dict[str, Path]:
-        """The matrix."""
-        return {"embeddings": self.path}
-
-    def write(self, table: EmbeddingTable) -> None:
-        """Write those who could be embedded."""
-        write_rows(self.path, table.samples, table.vectors, table.failures)
-
 
 @dataclass(frozen=True, eq=False)
-class GivenJob(StudyJob):
-    """Vectors that somebody gave, written as embeddings are."""
+class VectorJob(StudyJob):
+    """Precomputed vectors, written as embeddings are."""
 
     title: str
-    rows: GivenRows
+    rows: SampleVectors
     path: Path
 
     def __str__(self) -> str:
         return f"vectors of {self.title}"
 
-    @property
-    def outputs(self) -> dict[str, Path]:
-        """The matrix."""
-        return {"embeddings": self.path}
-
     def run(self) -> None:
-        """Write those who have one."""
+        """Write those of samples that have one."""
         write_rows(self.path, self.rows.names, self.rows.vectors)
 
 
 @dataclass(frozen=True)
 class JoinedJob(StudyJob):
-    """Embeddings side by side, of those who have all of them."""
+    """Embeddings side by side, of samples that have all of them."""
 
     title: str
     parts: tuple[Path, ...]
@@ -159,28 +151,15 @@ class JoinedJob(StudyJob):
         """Embeddings of each."""
         return self.parts
 
-    @property
-    def outputs(self) -> dict[str, Path]:
-        """The matrix."""
-        return {"embeddings": self.path}
-
     def run(self) -> None:
-        """Write those who are in all parts, in the order of the first."""
+        """Write the samples that are in all parts, in the order of the first."""
         parts = [load_embeddings(path) for path in self.parts]
         rows = [{name: row for row, name in enumerate(names)} for _, names in parts]
-        common = [name for name in parts[0][1] if all(name in own for own in rows)]
+        common = [name for name in parts[0][1] if all(name in known for known in rows)]
         if not common:
-            raise InputError(f"{self.title}: nobody has all of these embeddings.")
-        pieces = [x[[own[name] for name in common]] for (x, _), own in zip(parts, rows, strict=True)]
+            raise InputError(f"{self.title}: no sample has all of these embeddings.")
+        pieces = [x[[known[name] for name in common]] for (x, _), known in zip(parts, rows, strict=True)]
         write_rows(self.path, common, np.concatenate(pieces, 1))
-
-
-def write_rows(
-    path: Path, names: Sequence[str], vectors: np.ndarray, failures: Mapping[str, str] | None = None
-) -> None:
-    """Write a matrix (n, D); the names of its rows, and why others are missing, into the .json beside it, first."""
-    write_json(path.with_suffix(".json"), {"samples": list(names), "failures": dict(failures or {})})
-    write_array(path, vectors)
 
 
 @dataclass(frozen=True)
@@ -214,34 +193,180 @@ class ModelJob(StudyJob):
 
     def run(self, device: str = "cpu") -> None:
         """Write the model, then its predictions and the learning curve where there is one."""
+        if self.done:  # by another process
+            return
         checkpoint = sound_checkpoint(self.path.with_suffix(".ckpt"))
-        training = self.recipe.training
-        if training.device == "cpu":  # the study says nothing else
-            training = replace(training, device=device)
-        fitted = fit_model(replace(self.recipe, training=training), self.parts, self._data(), checkpoint=checkpoint)
+        recipe = self.recipe
+        if recipe.training.device == "cpu":  # the study says nothing else
+            recipe = replace(recipe, training=replace(recipe.training, device=device))
+        data: Bags | Embedded
+        if self.embeddings is None:
+            prototypes = None if self.prototypes is None else load_prototypes(self.prototypes)
+            data = Bags(self.bags, prototypes, self.spec)
+        else:
+            data = Embedded(*load_embeddings(self.embeddings), tuple(block.load() for block in self.blocks))
+        fitted = fit_model(recipe, self.parts, data, checkpoint=checkpoint)
         save_model(fitted.model, self.model)
         write_predictions(fitted, self.path)
         checkpoint.unlink(missing_ok=True)
 
-    def _data(self) -> Embedded | Bags:
-        if self.embeddings is None:
-            prototypes = None if self.prototypes is None else load_prototypes(self.prototypes)
-            return Bags(self.bags, prototypes, self.spec)
-        return Embedded(*load_embeddings(self.embeddings), tuple(block.load() for block in self.blocks))
+
+def write_rows(
+    path: Path, names: Sequence[str], vectors: np.ndarray, failures: Mapping[str, str] | None = None
+) -> None:
+    """Write a matrix (n, D); the names of its rows, and why others are missing, into the .json beside it, first."""
+    write_json(path.with_suffix(".json"), {"samples": list(names), "failures": dict(failures or {})})
+    write_array(path, vectors)
+
+
+def load_embeddings(path: Path) -> tuple[np.ndarray, list[str]]:
+    """Matrix (n, out_dim) as a memory map, and the names of its rows, which are in the .json beside it."""
+    matrix = read_array(path)
+    samples = read_json(path.with_suffix(".json"))["samples"]
+    if matrix.ndim != 2 or len(matrix) != len(samples):
+        raise ValueError(f"a matrix {matrix.shape} for {len(samples)} samples")
+    return matrix, samples
+
+
+def load_failures(path: Path) -> dict[str, str]:
+    """Samples that stored embeddings lack, and why; none where the file does not exist."""
+    return dict(read_json(path.with_suffix(".json"))["failures"]) if path.exists() else {}
 
 
 def write_predictions(fitted: FittedModel, path: Path) -> None:
     """Predictions of every part in one .npz."""
     about = {"task": fitted.model.task.settings(), "history": fitted.history}
     arrays: dict[str, Any] = {"about": np.array(json.dumps(about, default=list))}
-    predictions = fitted.predictions()
     for part, ids in fitted.parts.ids.items():
         arrays[f"{part}/ids"] = np.array(ids)
-        arrays |= {f"{part}/{name}": values for name, values in predictions[part].items()}
+        arrays |= {f"{part}/{name}": values for name, values in fitted.predict(part).items()}
     write_arrays(path, arrays)
 
 
-def run_job(job: "ModelJob | GivenJob | JoinedJob", device: str = "cpu") -> None:
-    """Run a job, unless another process has made its files meanwhile; models are trained on a device."""
-    if not job.done:
-        job.run(device) if isinstance(job, ModelJob) else job.run()
+def load_predictions(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
+    """Task and learning curve of a model, and its predictions of each part: ids and arrays."""
+    arrays = read_arrays(path)
+    parts: dict[str, dict[str, np.ndarray]] = {}
+    for name, values in arrays.items():
+        if "/" in name:
+            part, field = name.rsplit("/", 1)
+            parts.setdefault(part, {})[field] = values
+    return json.loads(str(arrays["about"])), parts
+
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    "prototypes": load_prototypes,
+    "embeddings": load_embeddings,
+    "models": read_about,  # its tensors are checked where it is used
+    "predictions": load_predictions,
+}
+
+
+def discard_damaged(kind: str, path: Path) -> str | None:
+    """Remove a stored result that cannot be read; returns a note about it, None where it is sound or does not exist."""
+    if not path.exists():
+        return None
+    try:
+        READERS[kind](path)
+    except DAMAGE as error:
+        reason = str(error).removeprefix(f"{path}: ").split("; ")[0].rstrip(".") or "it is cut short"
+        path.unlink()
+        return f"{path.name} in the cache was damaged ({reason}) and is made anew."
+    return None
+
+
+def sound_checkpoint(path: Path) -> Path:
+    """File from which a training may go on; one that cannot be read is removed, and the training starts anew."""
+    if path.exists():
+        try:
+            read_checkpoint(path)
+        except TensorFileError:
+            path.unlink()
+    return path
+
+
+Failure = tuple[StudyJob, str]  # a job whose files cannot be made, and why
+
+
+def _prototypes(jobs: Sequence[PrototypeJob], work: Work) -> Iterator[Failure]:
+    """All K-means of an encoder from the same walks over its bags."""
+    sites = next((job.sites for job in jobs if job.sites is not None), None)
+    fitted = fit_many([(job.bags, job.settings) for job in jobs], sites=sites, work=work)
+    for job, fit in zip(jobs, fitted, strict=True):
+        if isinstance(fit, InputError):
+            yield job, str(fit)
+        else:
+            known = fit.prototypes
+            if job.sites is not None:  # sites that are tested on and not learned from
+                known, _ = add_sites(known, job.everyone, job.sites, work=work)
+            save_prototypes(known, job.path)
+
+
+def _embeddings(jobs: Sequence[EmbeddingJob], work: Work) -> Iterator[Failure]:
+    """All embeddings of an encoder from one walk over its bags."""
+    walking: list[tuple[EmbeddingJob, Embedder]] = []
+    load = cache(load_prototypes)  # once for all methods on them
+    for job in jobs:
+        try:
+            block = job.block.load(load)
+            walking.append((job, Embedder(block.basis, block.method.name, block.method.options)))
+        except InputError as error:
+            yield job, str(error)
+    if not walking:
+        return
+    grid = embed_grid(walking[0][0].bags, [embedder for _, embedder in walking], work, jobs[0].path.parent)
+    with closing(grid) as tables, ThreadPoolExecutor(WRITERS) as writers:
+        written: deque[Future[None]] = deque()
+        for (job, _), table in zip(walking, tables, strict=True):
+            if isinstance(table, InputError):
+                yield job, str(table)
+            else:
+                written.append(writers.submit(write_rows, job.path, table.samples, table.vectors, table.failures))
+            if len(written) > WRITERS:
+                written.popleft().result()
+        for one in written:
+            one.result()
+
+
+def _models(jobs: Sequence[ModelJob], work: Work) -> Iterator[Failure]:
+    """Each by itself, side by side; where there is a GPU, it is for the networks."""
+    groups = {work.device: [job for job in jobs if job.recipe.supervised or work.device == "cpu"]}
+    groups |= {"cpu": [job for job in jobs if not job.recipe.supervised or work.device == "cpu"]}
+    for device, group in groups.items():
+        on = work if device == work.device else work.on_cpu()
+        results = map_slides(partial(ModelJob.run, device=on.device), group, on.executor)
+        for result in on.track(results, "models", len(group)):
+            if result.reason is not None:
+                yield group[result.index], result.reason
+
+
+def _in_turn(jobs: Sequence[VectorJob | JoinedJob], work: Work) -> Iterator[Failure]:
+    """One after the other in this process: they only copy numbers."""
+    for job in jobs:
+        try:
+            job.run()
+        except InputError as error:
+            yield job, str(error)
+
+
+def _by_encoder(run: Callable[[Sequence[Any], Work], Iterator[Failure]]) -> Callable[..., Iterator[Failure]]:
+    def each(jobs: Sequence[Any], work: Work) -> Iterator[Failure]:
+        # on the CPU: a study's numbers are the same wherever it runs
+        work = work.on_cpu()
+        groups = [[job for job in jobs if job.encoder == one] for one in dict.fromkeys(job.encoder for job in jobs)]
+        calls = [lambda group=group: list(run(group, work)) for group in groups]
+        # workers have something to do while one encoder's K-means waits for its slowest bag
+        many = work.executor is not None and len(calls) > 1
+        for failures in side_by_side(calls) if many else (call() for call in calls):
+            yield from failures
+
+    return each
+
+
+STAGES: dict[str, Callable[[Sequence[Any], Work], Iterator[Failure]]] = {
+    "prototypes": _by_encoder(_prototypes),
+    "embeddings": _by_encoder(_embeddings),
+    "precomputed vectors": _in_turn,
+    "joined embeddings": _in_turn,
+    "models": _models,
+}

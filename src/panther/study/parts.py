@@ -1,26 +1,29 @@
-"""What a study file is made of: names with settings, the task, splits, external cohorts; and a cell of its grid."""
+"""What a study file is made of: methods, heads and losses with settings, splits, vectors, external cohorts; the rows of its table, and a cell
+of its grid.
+"""
 
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Discriminator,
-    Field,
-    Tag,
-    WithJsonSchema,
-)
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
+from panther.aggregators import aggregators
+from panther.cohort.covariates import COVARIATES
 from panther.cohort.spec import Level, SplitSpec, Strict
+from panther.errors import InputError, suggestion
 from panther.evaluation.metrics import OF_LABEL, PRINTED
-from panther.models import checks
-from panther.models.blocks import CONCAT
-from panther.models.scaling import scalers
+from panther.mil import networks
+from panther.models.blocks import CONCAT, PRECOMPUTED, REDUCED, UNMADE, check_method, method_names
+from panther.models.heads import check_head, head_names
+from panther.models.scaling import build_scaler, scalers
 from panther.models.settings import Named, as_named
+from panther.models.tasks import loss_names
 from panther.storage.clinical import Columns
 
+T = TypeVar("T", bound=Hashable)
 LABEL = {"type": ["string", "null"]}
+NOT_NAMED = "given"  # encoder of vectors that are of no encoder in particular
 
 
 def _schema_of(known: list[str], *more: dict[str, Any]) -> WithJsonSchema:
@@ -35,32 +38,44 @@ def _as_method(value: Any) -> Any:
     if isinstance(value, dict) and CONCAT in value:
         of = value[CONCAT]
         title = " + ".join(map(str, of)) if isinstance(of, list) else CONCAT
-        rest = {name: own for name, own in value.items() if name not in (CONCAT, "label")}
+        rest = {name: setting for name, setting in value.items() if name not in (CONCAT, "label")}
         return {"name": CONCAT, "options": {"of": of, **rest}, "label": value.get("label") or title}
     return as_named(value)
 
 
+def _checked(check: Any) -> AfterValidator:
+    """Name and settings, tried before anything runs."""
+
+    def run(entry: Named) -> Named:
+        check(entry.name, entry.options)
+        return entry
+
+    return AfterValidator(run)
+
+
+def refuse_repeated(values: list[T]) -> list[T]:
+    """Refuse what stands twice in a list."""
+    for position, value in enumerate(values):
+        if value in values[:position]:
+            raise InputError(f"{value!r} stands twice, expected once")
+    return values
+
+
+UNIQUE = AfterValidator(refuse_repeated)
 _TITLES = {"type": "array", "items": {"type": "string"}, "minItems": 2}
 _SIDE_BY_SIDE = {"type": "object", "properties": {CONCAT: _TITLES, "label": LABEL}, "required": [CONCAT]}
-MethodEntry = Annotated[Named, BeforeValidator(_as_method), _schema_of(checks.method_names(), _SIDE_BY_SIDE)]
-HeadEntry = Annotated[Named, BeforeValidator(as_named), _schema_of(checks.head_names())]
-LossEntry = Annotated[Named, BeforeValidator(as_named), _schema_of(checks.loss_names())]
-ScalingEntry = Annotated[Named, BeforeValidator(as_named), _schema_of(scalers.names())]
-Metric = Annotated[
-    str,
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string", "enum": [name for names in PRINTED.values() for name in names]},
-                {"type": "string", "pattern": f"^{OF_LABEL}"},
-            ]
-        }
-    ),
+_METRIC_NAMES = {"type": "string", "enum": [name for names in PRINTED.values() for name in names]}
+MethodEntry = Annotated[
+    Named, BeforeValidator(_as_method), _checked(check_method), _schema_of(method_names(), _SIDE_BY_SIDE)
 ]
+HeadEntry = Annotated[Named, BeforeValidator(as_named), _checked(check_head), _schema_of(head_names())]
+LossEntry = Annotated[Named, BeforeValidator(as_named), _schema_of(loss_names())]  # checked by the kind of target
+ScalingEntry = Annotated[Named, BeforeValidator(as_named), _checked(build_scaler), _schema_of(scalers.names())]
+Metric = Annotated[str, WithJsonSchema({"anyOf": [_METRIC_NAMES, {"type": "string", "pattern": f"^{OF_LABEL}"}]})]
 
 
 class ColumnSplits(Strict):
-    """Splits that a column of the table says: folds, each of which is tested once, or train, val and test."""
+    """Splits by a column of the table: folds, each of which is tested once, or train, val and test."""
 
     column: str
     val: bool = False  # the next fold validates
@@ -69,8 +84,8 @@ class ColumnSplits(Strict):
 def _splits_kind(value: Any) -> str:
     if isinstance(value, (str, Path)):
         return "path"
-    asked = value if isinstance(value, dict) else vars(value) if isinstance(value, Strict) else {}
-    return "column" if "column" in asked else "scheme"
+    keys = value if isinstance(value, dict) else vars(value) if isinstance(value, Strict) else {}
+    return "column" if "column" in keys else "scheme"
 
 
 Splits = Annotated[
@@ -81,37 +96,37 @@ Splits = Annotated[
 
 def _whole_above_one(size: float) -> float:
     if size > 1 and size != int(size):
-        raise ValueError(f"{size} is neither a share (0 to 1) nor a number of samples")
+        raise ValueError(f"{size}, expected a share (0 to 1) or a number of samples")
     return size
 
 
-TrainSize = Annotated[float, Field(gt=0, allow_inf_nan=False), AfterValidator(_whole_above_one)]
+TrainSize = Annotated[float, Field(gt=0, lt=1e9, allow_inf_nan=False), AfterValidator(_whole_above_one)]
 
 
-class Given(Strict):
-    """Vectors of slides or patients that a slide encoder made elsewhere: a file or folder, with the place in it where that needs one."""
+class VectorFile(Strict):
+    """Precomputed vectors of slides or patients: a file or folder, with the place in it where that needs one."""
 
     path: Path
     key: str | None = None  # `obsm/X_titan` of an .h5ad, the column with the names of a table
-    level: Level | None = None  # what a vector stands for; found out by the names by default
+    level: Level | None = None  # what a vector stands for; by default what the names match
 
 
-def as_given(value: Any) -> Any:
+def _by_encoder(value: Any) -> Any:
     """`titan.h5ad#obsm/X_titan`, `{path: ..., key: ...}`, or one of these for each encoder, as `{encoder: {path, key}}`."""
+
+    def one(value: Any) -> Any:
+        if not isinstance(value, (str, Path)):
+            return value
+        path, hash_sign, key = str(value).rpartition("#")
+        return {"path": path, "key": key} if hash_sign and path else {"path": str(value)}
+
     if isinstance(value, dict) and "path" not in value:
-        return {encoder: _one_given(own) for encoder, own in value.items()}
-    return {NOT_NAMED: _one_given(value)}
+        return {encoder: one(file) for encoder, file in value.items()}
+    return {NOT_NAMED: one(value)}
 
 
-def _one_given(value: Any) -> Any:
-    if not isinstance(value, (str, Path)):
-        return value
-    path, hash_sign, key = str(value).rpartition("#")
-    return {"path": path, "key": key} if hash_sign and path else {"path": str(value)}
-
-
-NOT_NAMED = "given"  # encoder of vectors of which nobody says which encoder's patches they were made of
-GivenEntry = Annotated[dict[str, Given], BeforeValidator(as_given)]  # by encoder
+VectorEntry = Annotated[dict[str, VectorFile], BeforeValidator(_by_encoder)]
+Embeddings = Mapping[str, Mapping[str, VectorFile]]  # name -> encoder -> file
 
 
 class External(Strict):
@@ -120,7 +135,7 @@ class External(Strict):
     table: Path
     columns: Columns | None = None  # those of the study by default
     features: dict[str, Path] = Field(default_factory=dict)  # by encoder, as in the study
-    embeddings: dict[str, GivenEntry] = Field(default_factory=dict)  # by name, as in the study
+    embeddings: dict[str, VectorEntry] = Field(default_factory=dict)  # by name, as in the study
 
 
 class Excluded(Strict):
@@ -153,3 +168,70 @@ class Cell(Strict):
             "train_size": self.train_size,
             "seed": self.seed,
         }
+
+
+def rows_of(methods: Sequence[Named], embeddings: Embeddings, covariates: bool = False) -> list[Named]:
+    """Every row: the methods, then precomputed vectors; with covariates, these alone, and beside every row that is an embedding."""
+    rows = [*methods, *(Named(name=PRECOMPUTED, options={"name": name}, label=name) for name in embeddings)]
+    if not covariates:
+        return rows
+    alone = [row for row in rows if row.name not in networks and not reads_covariates(row)]
+    return [*rows, Named(name=COVARIATES), *map(_beside_covariates, alone)]
+
+
+def _beside_covariates(row: Named) -> Named:
+    of = row.options["of"] if row.name == CONCAT else [row.title]
+    return Named(name=CONCAT, options={"of": [*of, COVARIATES]}, label=f"{row.title} + {COVARIATES}")
+
+
+def reads_covariates(row: Named) -> bool:
+    """Whether covariates are among what stands side by side in a row."""
+    of = row.options.get("of") if row.name == CONCAT else None
+    return isinstance(of, list) and COVARIATES in of
+
+
+def parts_of(row: Named, rows: Sequence[Named]) -> tuple[Named, ...]:
+    """What stands side by side in a row: itself, or what a concatenation names."""
+    if row.name != CONCAT:
+        return (row,)
+    known = {one.title: one for one in rows}
+    return tuple(known.get(title) or Named(name=title) for title in row.options["of"])
+
+
+def is_of_patches(row: Named) -> bool:
+    """Whether it is made of the features of patches."""
+    return row.name not in UNMADE
+
+
+def encoders_of(row: Named, rows: Sequence[Named], features: Sequence[str], embeddings: Embeddings) -> list[str]:
+    """Encoders for which a row can be made, in the order of the study; vectors of no named encoder serve all."""
+    parts = parts_of(row, rows)
+    files = [embeddings.get(part.options["name"], {}) for part in parts if part.name == PRECOMPUTED]
+    named = list(dict.fromkeys(encoder for by_encoder in files for encoder in by_encoder))
+    candidates = list(features) if any(map(is_of_patches, parts)) else named or [NOT_NAMED]
+    possible = [encoder for encoder in candidates if all(encoder in one or NOT_NAMED in one for one in files)]
+    # one vector for all and one by encoder side by side: the encoders count
+    return [encoder for encoder in possible if encoder != NOT_NAMED] or possible
+
+
+def check_rows(rows: Sequence[Named], features: Sequence[str]) -> None:
+    """Refuse concatenations of what is not there, and methods on patches where the study has none."""
+    for row in rows:
+        if row.name == CONCAT:
+            _check_concat(row, rows)
+        for part in parts_of(row, rows):
+            if is_of_patches(part) and not features:
+                raise InputError(f"{part.title!r} is made of patches: found only `embeddings`, expected `features`")
+
+
+def _check_concat(row: Named, rows: Sequence[Named]) -> None:
+    of: Any = row.options.get("of")
+    if not isinstance(of, list) or not all(isinstance(title, str) for title in of) or len(of) < 2:
+        raise InputError(f"concat: {of!r}, expected two rows or more, e.g. {{concat: [panther, titan]}}")
+    refuse_repeated(of)
+    titles = [one.title for one in rows if one.name not in networks and one.name != CONCAT]
+    known = list(dict.fromkeys([*titles, *aggregators.names(), *REDUCED]))
+    for title in of:
+        if title not in known:
+            why = "is a network, which has no embedding" if title in networks else "is not a row"
+            raise InputError(f"concat: {title!r} {why}; {suggestion(title, known)}")

@@ -1,4 +1,4 @@
-"""Which jobs a study is made of. Every job's file is named by the hash of what it depends on."""
+"""Which jobs a study is made of. Every job's file is named by the hash of what it depends on; those of the shuffle test have shuffled bags."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from panther.aggregators import aggregators
 from panther.cohort.covariates import COVARIATES, fit_covariates
 from panther.mil import networks
-from panther.models.blocks import made_by, needs_prototypes, reads_coordinates
+from panther.models.blocks import PRECOMPUTED, made_by, needs_prototypes, reads_coordinates
 from panther.models.fitting import Parts, TrainingRecipe
 from panther.models.settings import Named, TrainSettings, preset, usual_preset
 from panther.patches import PatchSpec, in_common
@@ -21,18 +24,16 @@ from panther.study.file import Cell, Study
 from panther.study.jobs import (
     BlockSource,
     EmbeddingJob,
-    GivenJob,
     JoinedJob,
     ModelJob,
     PrototypeJob,
     StudyJob,
+    VectorJob,
     cache_key,
 )
-from panther.study.parts import NOT_NAMED
-from panther.study.population import Population, subset
-from panther.study.rows import is_given, is_of_patches, parts_of
-from panther.study.rows.given import GivenRows, Key
-from panther.types import FeatureSpace, Openable
+from panther.study.parts import NOT_NAMED, is_of_patches, parts_of
+from panther.study.population import Population, SampleVectors, subset
+from panther.types import Bag, FeatureSpace, Openable, Rows
 
 
 class Features(NamedTuple):
@@ -53,13 +54,6 @@ class CellJobs(NamedTuple):
     before: tuple[tuple[str, StudyJob], ...]  # stage and job of all that it stands on
 
 
-class _Part(NamedTuple):
-    """One representation of a cell: its matrix, and what that is."""
-
-    job: EmbeddingJob | GivenJob
-    source: BlockSource
-
-
 @dataclass(frozen=True)
 class Plan:
     """Jobs of the cells of a study, in the folder of its results."""
@@ -69,39 +63,57 @@ class Plan:
     features: Mapping[str, Mapping[str, Features]]  # encoder -> name of the bag
     folder: Path
     original: "Plan | None" = None  # of a plan on shuffled bags: the one on the tissue as it is
-    note: str = ""  # what tells its jobs from those of the original, in words
+    note: str = ""  # distinguishes its jobs from those of the original
+
+    def shuffled(self, repeat: int) -> "Plan":
+        """The same plan on shuffled bags; prototypes stay, because K-means does not read coordinates."""
+        bags = {
+            encoder: {name: Shuffled(ref, repeat) for name, ref in refs.items()}
+            for encoder, refs in self.population.bags.items()
+        }
+        features = {
+            encoder: {n: one._replace(content=hash_of(["shuffled", repeat, one.content])) for n, one in known.items()}
+            for encoder, known in self.features.items()
+        }
+        population = replace(self.population, bags=bags)
+        return replace(self, population=population, features=features, original=self, note=f", shuffled {repeat}")
 
     def jobs(self, cell: Cell, fold: int) -> CellJobs:
         """Prototypes, embeddings and model of one cell in one fold, as far as it needs them."""
-        split = self.population.splits[fold]
-        train = subset(split.train, self.population, cell.train_size, cell.seed)
-        ids = {"train": train, "val": split.val, **split.test}
-        ids = {part: names for part, names in ids.items() if names}
-        target = self.population.permuted if cell.permuted else self.population.target
-        targets = {part: target.take(self.population.rows(names)) for part, names in ids.items()}
-        patient = dict(zip(self.population.ids, self.population.patients, strict=True))
+        population, split = self.population, self.population.splits[fold]
+        train = subset(split.train, population, cell.train_size, cell.seed)
+        ids = {part: names for part, names in {"train": train, "val": split.val, **split.test}.items() if names}
+        target = population.permuted if cell.permuted else population.target
+        targets = {part: target.take(population.rows(names)) for part, names in ids.items()}
+        patient = dict(zip(population.ids, population.patients, strict=True))
         patients = {name: patient[name] for names in ids.values() for name in names}
         prototypes = self._prototypes(cell, train) if cell.n_prototypes else None
         before: list[tuple[str, StudyJob]] = [] if prototypes is None else [("prototypes", prototypes)]
+        matrix: StudyJob | None = None
+        blocks: tuple[BlockSource, ...] = ()
         if cell.method.name in networks:
-            parts = Parts(ids, targets, patients, self._made_of([cell.method], cell, train))
-            return CellJobs(self._model(cell, fold, parts, prototypes, None, ()), tuple(before))
-        rows = parts_of(cell.method, self.study.rows)
-        made = [self._part(row, cell, prototypes, train) for row in rows]
-        before += [("given vectors" if isinstance(part.job, GivenJob) else "embeddings", part.job) for part in made]
-        matrix: StudyJob = made[0].job
-        if len(made) > 1:
-            matrix = self._joined(cell, [part.job for part in made])
-            before.append(("joined embeddings", matrix))
-        parts = Parts(ids, targets, patients, self._made_of(rows, cell, train))
-        sources = tuple(part.source for part in made)
-        return CellJobs(self._model(cell, fold, parts, prototypes, matrix, sources), tuple(before))
+            contents = [self._contents_of(cell.method, cell, train)]
+        else:
+            rows = parts_of(cell.method, self.study.rows)
+            contents = [self._contents_of(row, cell, train) for row in rows]
+            made = [self._part(row, cell, prototypes, train) for row in rows]
+            jobs, blocks = tuple(job for job, _ in made), tuple(block for _, block in made)
+            before += [("precomputed vectors" if isinstance(job, VectorJob) else "embeddings", job) for job in jobs]
+            matrix = jobs[0]
+            if len(jobs) > 1:
+                paths = tuple(job.path for job in jobs)
+                key = cache_key("joined", [path.name for path in paths])
+                matrix = JoinedJob(cell.method.title, paths, self.folder / "cache" / f"joined-{key}.npy")
+                before.append(("joined embeddings", matrix))
+        there = [name for name in train if all(name in known for known in contents)]
+        hashes = {n: contents[0][n] if len(contents) == 1 else hash_of([c[n] for c in contents]) for n in there}
+        parts = Parts(ids, targets, patients, hashes)
+        return CellJobs(self._model(cell, fold, parts, prototypes, matrix, blocks), tuple(before))
 
     def _prototypes(self, cell: Cell, train: Sequence[str]) -> PrototypeJob:
         if self.original is not None:
             return self.original._prototypes(cell, train)
-        settings = self._kmeans(cell)
-        bags = self.population.bags[cell.encoder]
+        settings, bags = self._kmeans(cell), self.population.bags[cell.encoder]
         inputs = [asdict(settings), self._contents(cell.encoder, train)]
         everyone: tuple[Openable, ...] = ()
         sites = None
@@ -114,7 +126,7 @@ class Plan:
 
     @cached_property
     def _sites(self) -> Sites:
-        """Where everybody is from, also by the names of their slides."""
+        """Site of each sample, also by the names of its slides."""
         population = self.population
         sites = {name: site for name, site in zip(population.ids, population.sites, strict=True) if site is not None}
         for bags in population.bags.values():
@@ -122,37 +134,40 @@ class Plan:
             sites = {**of_slides, **sites}
         return Sites(sites, str(self.study.table or self.study.splits))
 
-    def _part(self, row: Named, cell: Cell, prototypes: PrototypeJob | None, train: Sequence[str]) -> _Part:
-        """Matrix of one representation."""
+    def _part(
+        self, row: Named, cell: Cell, prototypes: PrototypeJob | None, train: Sequence[str]
+    ) -> tuple[EmbeddingJob | VectorJob, BlockSource]:
+        """Matrix of one representation, and what that is."""
+        cache = self.folder / "cache"
         if not is_of_patches(row):
-            row, rows = self._unmade(row, cell, train)
-            path = self.folder / "cache" / f"given-{cache_key('given', rows.contents)}.npy"
-            return _Part(GivenJob(row.title, rows, path), BlockSource(row, space=FeatureSpace(rows.vectors.shape[1])))
-        stands_on = prototypes if needs_prototypes(row) else None
-        names = list(self.features[cell.encoder])
-        space = self._space(cell.encoder) if stands_on is None else None
-        source = BlockSource(row, None if stands_on is None else stands_on.path, space)
+            row, rows = self._vectors(row, cell, train)
+            path = cache / f"given-{cache_key('given', rows.contents)}.npy"
+            return VectorJob(row.title, rows, path), BlockSource(row, space=FeatureSpace(rows.vectors.shape[1]))
+        known = self.features[cell.encoder]
+        if prototypes is not None and needs_prototypes(row):
+            source, inputs = BlockSource(row, prototypes.path), prototypes.path.name
+        else:
+            specs, name = (
+                in_common([one.spec for one in known.values()]),
+                [o.encoder for o in known.values() if o.encoder],
+            )
+            space = FeatureSpace(next(iter(known.values())).dim, next(iter(name), None), specs)
+            source, inputs = BlockSource(row, space=space), "features"
         made = replace(source, method=made_by(row))
-        inputs = "features" if stands_on is None else stands_on.path.name
-        contents = self._contents(cell.encoder, names, places=reads_coordinates(row))
-        key = cache_key("embeddings", inputs, made.method.key(), contents)
-        bags = tuple(self.population.bags[cell.encoder][name] for name in names)
-        walk, path = f"{cell.encoder}{self.note}", self.folder / "cache" / f"embeddings-{key}.npy"
-        return _Part(EmbeddingJob(walk, bags, made, path), source)
+        contents = self._contents(cell.encoder, list(known), places=reads_coordinates(row))
+        path = cache / f"embeddings-{cache_key('embeddings', inputs, made.method.key(), contents)}.npy"
+        bags = tuple(self.population.bags[cell.encoder][name] for name in known)
+        return EmbeddingJob(f"{cell.encoder}{self.note}", bags, made, path), source
 
-    def _unmade(self, row: Named, cell: Cell, train: Sequence[str]) -> tuple[Named, GivenRows]:
-        """Vectors that are there already: given ones, or covariates as the training rows say that they are read."""
-        if is_given(row):
-            return row, self.population.given[self._given_key(row, cell)]
-        table = self.population.table
-        fitted, _ = fit_covariates(table.loc[list(train)], self.study.covariates, self.population.of_study)
-        rows = GivenRows(self.population.ids, fitted.encode(table).astype(np.float32))
+    def _vectors(self, row: Named, cell: Cell, train: Sequence[str]) -> tuple[Named, SampleVectors]:
+        """Precomputed vectors, or covariates as the training rows are read."""
+        population = self.population
+        if row.name == PRECOMPUTED:
+            key = row.options["name"], cell.encoder
+            return row, population.vectors[key if key in population.vectors else (key[0], NOT_NAMED)]
+        fitted, _ = fit_covariates(population.table.loc[list(train)], self.study.covariates, len(population.of_study))
+        rows = SampleVectors(population.ids, fitted.encode(population.table).astype(np.float32))
         return row.model_copy(update={"options": {"columns": fitted.settings()}, "label": COVARIATES}), rows
-
-    def _joined(self, cell: Cell, parts: Sequence[StudyJob]) -> JoinedJob:
-        paths = tuple(part.path for part in parts)
-        key = cache_key("joined", [path.name for path in paths])
-        return JoinedJob(cell.method.title, paths, self.folder / "cache" / f"joined-{key}.npy")
 
     def _model(
         self,
@@ -163,24 +178,17 @@ class Plan:
         embeddings: StudyJob | None,
         blocks: tuple[BlockSource, ...],
     ) -> ModelJob:
-        recipe = self._recipe(cell)
+        study, by_class = self.study, self.study.prediction_sets == "by-class"
+        kmeans, training = self._kmeans(cell), self._training(cell)
+        recipe = TrainingRecipe(
+            cell.method, cell.head, cell.loss, kmeans, training, study.scaling, by_class, study.task
+        )
         inputs = [job.path.name for job in (prototypes, embeddings) if job is not None]
         names = [name for ids in parts.ids.values() for name in ids] if recipe.supervised else []
-        key = cache_key(
-            "model",
-            inputs,
-            [
-                cell.method.key(),
-                cell.head.key(),
-                cell.loss.key(),
-                recipe.scaling.key(),
-                asdict(recipe.training),
-                recipe.by_class,
-            ],
-            self.study.task.model_dump(exclude_none=True),  # the file of a model says what it predicts
-            parts.signature(),
-            self._contents(cell.encoder, names),
-        )
+        named = [entry.key() for entry in (cell.method, cell.head, cell.loss, study.scaling)]
+        task = study.task.model_dump(exclude_none=True)  # the file of a model says what it predicts
+        settings = [*named, asdict(training), by_class]
+        key = cache_key("model", inputs, settings, task, parts.signature(), self._contents(cell.encoder, names))
         known = self.features.get(cell.encoder, {})
         # nobody predicts with a model of shuffled tissue, or of permuted labels
         kept = "models" if self.original is None and not cell.permuted else "cache"
@@ -197,25 +205,11 @@ class Plan:
             f"{cell.method.title} + {cell.head.title}, {cell.encoder}, fold {fold}{self.note}",
         )
 
-    def _recipe(self, cell: Cell) -> TrainingRecipe:
-        scaling, task = self.study.scaling, self.study.task
-        return TrainingRecipe(
-            cell.method,
-            cell.head,
-            cell.loss,
-            self._kmeans(cell),
-            self._training(cell),
-            scaling,
-            self.study.sets_by_class,
-            task,
-        )
-
     def _kmeans(self, cell: Cell) -> KMeansSettings:
         count = max(cell.n_prototypes, 1)  # 0: the method has none
         settings = KMeansSettings(**{"seed": cell.seed, **self.study.prototypes, "n_prototypes": count})
-        if cell.method.name in networks:  # they read features as they are
-            return replace(settings, centre=None)
-        return settings
+        # networks read features as they are
+        return replace(settings, centre=None) if cell.method.name in networks else settings
 
     def _training(self, cell: Cell) -> TrainSettings:
         supervised = cell.method.name in networks
@@ -225,28 +219,84 @@ class Plan:
     def _contents(self, encoder: str, names: Sequence[str], *, places: bool = False) -> str:
         known = self.features.get(encoder, {})
         there = [name for name in sorted(names) if name in known]
-        also = [known[name].where for name in there] if places else []
-        return cache_key([(name, known[name].content) for name in there], *also)
+        return cache_key([(name, known[name].content) for name in there], *(known[n].where for n in there if places))
 
-    def _given_key(self, row: Named, cell: Cell) -> Key:
-        name = row.options["name"]
-        return (name, cell.encoder) if (name, cell.encoder) in self.population.given else (name, NOT_NAMED)
+    def _contents_of(self, row: Named, cell: Cell, train: Sequence[str]) -> Mapping[str, str]:
+        """Hash of the features or precomputed vectors of each sample."""
+        if is_of_patches(row):
+            return {name: one.content for name, one in self.features[cell.encoder].items()}
+        return self._vectors(row, cell, train)[1].contents
 
-    def _made_of(self, rows: Sequence[Named], cell: Cell, names: Sequence[str]) -> dict[str, str]:
-        """Hash of the features or given vectors that each sample's numbers are made of, of those who have all."""
-        own = [
-            {name: one.content for name, one in self.features[cell.encoder].items()}
-            if is_of_patches(row)
-            else self._unmade(row, cell, names)[1].contents
-            for row in rows
-        ]
-        there = [name for name in names if all(name in known for known in own)]
-        if len(own) == 1:
-            return {name: own[0][name] for name in there}
-        return {name: hash_of([known[name] for known in own]) for name in there}
 
-    def _space(self, encoder: str) -> FeatureSpace:
-        """What the features of an encoder are, of which all bags were found to be alike."""
-        known = list(self.features[encoder].values())
-        name = next((one.encoder for one in known if one.encoder), None)
-        return FeatureSpace(known[0].dim, name, in_common([one.spec for one in known]))
+def reads_places(row: Named, rows: Sequence[Named]) -> bool:
+    """Whether anything that stands in a row of a study depends on coordinates, or on the order of patches.
+
+    For all others it is part of their contract, which is tested, that shuffling leaves their numbers exactly as they are.
+    """
+    for part in filter(is_of_patches, parts_of(row, rows)):
+        if part.name in networks:
+            depends = not networks.entry(part.name).metadata.permutation_invariant
+        else:
+            method = made_by(part)
+            about = aggregators.entry(method.name).metadata
+            depends = about.reads_places(method.options) or about.permutation_invariant is not True
+        if depends:
+            return True
+    return False
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """A slide, or the slides of a patient, with features shuffled against coordinates within each slide.
+
+    Coordinates keep their order in the file and get other features. That is the same as to give every patch a new place and to bring the rows
+    into the order of these places: a method that reads coordinates, or the order of rows, sees the outline of the tissue as it was, nothing else.
+    """
+
+    ref: Openable
+    repeat: int  # another one is another shuffle
+
+    @property
+    def sample(self) -> str:
+        """Name of the slide or patient."""
+        return self.ref.sample
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Files that hold the patches."""
+        return self.ref.files
+
+    def open(self) -> Bag:
+        """Patches at shuffled places; in memory, as stored, once they are read."""
+        bag = self.ref.open()
+        seed = int(hash_of(["shuffle", self.sample, self.repeat]), 16)
+        return replace(bag, features=ShuffledRows(bag.features, bag.lengths or (len(bag),), seed))
+
+
+@dataclass(frozen=True)
+class ShuffledRows:
+    """Rows (N, d), those of each slide in an order that the seed alone decides."""
+
+    rows: Rows
+    lengths: tuple[int, ...]  # patches of each slide
+    seed: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, d)."""
+        return int(self.rows.shape[0]), int(self.rows.shape[1])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the numbers as stored."""
+        return self.rows.dtype
+
+    @cached_property
+    def _in_memory(self) -> Tensor:
+        # any slice of shuffled rows lies all over the file: it is read once, from first to last
+        rng, ends = np.random.default_rng(self.seed), np.cumsum(self.lengths)
+        order = np.concatenate([end - n + rng.permutation(n) for n, end in zip(self.lengths, ends, strict=True)])
+        return self.rows[0 : self.shape[0]][torch.from_numpy(order)]
+
+    def __getitem__(self, rows: slice) -> Tensor:
+        return self._in_memory[rows]

@@ -1,4 +1,4 @@
-"""Everybody a study is about: samples with features and target, the splits, and external cohorts that are only tested on."""
+"""Slides and patients of a study: samples with features, precomputed vectors and target, the splits, and external cohorts."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,23 +10,39 @@ import numpy as np
 import pandas as pd
 
 from panther.cohort.covariates import check_columns, check_covariates
-from panther.cohort.load import Cohort, make_cohort
+from panther.cohort.load import Cohort, Sample, make_cohort
 from panther.cohort.outcomes import about_times
-from panther.cohort.spec import Level, SplitSpec, TaskSpec
+from panther.cohort.spec import Level, SplitSpec
 from panther.cohort.split_files import SplitFiles, assign, read_splits
 from panther.cohort.splits import Split, balanced_splits, column_splits, fold_notes
 from panther.cohort.targets import Classes, Survival, Target
-from panther.errors import InputError
+from panther.errors import InputError, listed
 from panther.evaluation.intervals import about_resamples
 from panther.evaluation.verdicts import about_one_class
 from panther.storage.bags import Listing, Reading, list_bags
-from panther.storage.clinical import ClinicalTable, find_column, read_clinical, without_features
+from panther.storage.clinical import ClinicalTable, Identities, find_column, read_clinical, without_features
 from panther.storage.names import without_suffix
+from panther.storage.slide_vectors import SlideVectors, read_slide_vectors
 from panther.storage.tables import as_table, with_points
-from panther.study.file import ColumnSplits, Study
-from panther.study.rows.given import Found, GivenRows, Key, read_given, rows_for, slides_with, title_of
-from panther.study.rows.losses import untrained_losses
+from panther.store import hash_of
+from panther.study.file import ColumnSplits, External, Study
+from panther.study.parts import NOT_NAMED, Embeddings
 from panther.types import Openable
+
+Key = tuple[str, str]  # of precomputed vectors: name of the row, and encoder
+
+
+@dataclass(frozen=True, eq=False)
+class SampleVectors:
+    """One vector for each sample of a study that has one."""
+
+    names: tuple[str, ...]  # of samples
+    vectors: np.ndarray  # (n, d) float32
+
+    @cached_property
+    def contents(self) -> dict[str, str]:
+        """Hash of each vector."""
+        return {name: hash_of("vector", row.tobytes()) for name, row in zip(self.names, self.vectors, strict=True)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,24 +57,21 @@ class Population:
     splits: tuple[Split, ...]
     bags: Mapping[str, Mapping[str, Openable]]  # encoder -> sample -> its slides
     notes: tuple[str, ...]
-    given: Mapping[Key, GivenRows] = field(default_factory=dict)  # vectors of those who have one
-    problems: Mapping[str, str] = field(default_factory=dict)  # feature sets that cannot be used -> sentence
-    missing: Mapping[str, str] = field(
-        default_factory=dict
-    )  # slides that the tables name, but that cannot be used -> sentence
+    vectors: Mapping[Key, SampleVectors] = field(default_factory=dict)  # precomputed, of those who have one
+    problems: Mapping[str, str] = field(default_factory=dict)  # feature sets that cannot be used -> message
+    missing: Mapping[str, str] = field(default_factory=dict)  # slides of the tables that cannot be used -> message
 
-    @property
-    def of_study(self) -> int:
-        """Number of samples, without those of external cohorts."""
-        return len({name for s in self.splits for name in (*s.train, *s.val, *s.test.get("test", ()))})
+    @cached_property
+    def of_study(self) -> frozenset[str]:
+        """Samples without those of external cohorts."""
+        return frozenset(name for s in self.splits for name in (*s.train, *s.val, *s.test.get("test", ())))
 
     @cached_property
     def permuted(self) -> Target:
-        """Target of everybody, exchanged between the patients of the study once; those of external cohorts keep theirs."""
-        own = {name for s in self.splits for name in (*s.train, *s.val, *s.test.get("test", ()))}
+        """Target of all samples, exchanged between the patients of the study once; those of external cohorts keep theirs."""
         rows: dict[str, list[int]] = {}
         for row, (name, patient) in enumerate(zip(self.ids, self.patients, strict=True)):
-            if name in own:
+            if name in self.of_study:
                 rows.setdefault(patient, []).append(row)
         source, members = np.arange(len(self.ids)), list(rows.values())
         for one, donor in zip(members, np.random.default_rng(0).permutation(len(members)), strict=True):
@@ -71,101 +84,198 @@ class Population:
         return np.array([where[name] for name in ids], np.int64)
 
 
-def gather(study: Study, without: Collection[str] = ()) -> Population:
-    """Join tables, features, given vectors and splits.
+@dataclass(frozen=True, eq=False)
+class _Inputs:
+    """A clinical table, with the features and precomputed vectors that can be read."""
 
-    Every encoder must have the same samples, so that methods are compared on the same patients; given vectors may lack some.
-    A feature set or a file of vectors that is there but holds nothing usable is left out and reported, and so are those named by ``without``.
+    table: ClinicalTable
+    listings: Mapping[str, Listing]  # by encoder
+    vectors: Mapping[Key, tuple[SlideVectors, Level]]  # and what a vector stands for
+    problems: Mapping[str, str]
+
+    def slides(self) -> set[str]:
+        """Slides that every encoder has; in a study without features, those with any vector."""
+        who = self.table.who
+        if not self.listings:
+            owners = {"slide": who.slide, "patient": who.patient}
+            pairs = [(set(read.names), zip(who.slide, owners[of], strict=True)) for read, of in self.vectors.values()]
+            return {slide for names, rows in pairs for slide, owner in rows if owner in names}
+        slides = set(who.slide)
+        samples = {encoder: {ref.sample for ref in listing.refs} for encoder, listing in self.listings.items()}
+        for encoder, names in samples.items():
+            if len(samples) > 1 and not slides & set(map(without_suffix, names)):
+                raise InputError(
+                    f"{self.table.source}: none of its slides has features of {encoder!r}: the table says e.g. {min(slides)!r}, "
+                    f"the features say {min(names)!r}."
+                )
+        return set.intersection(*samples.values())
+
+
+def gather(study: Study, without: Collection[str] = ()) -> Population:
+    """Join tables, features, precomputed vectors and splits.
+
+    Every encoder must have the same samples, so that methods are compared on the same patients; vectors may lack some.
+    A feature set or a file of vectors that exists but holds nothing usable is left out and reported, and so are those named by ``without``.
     """
-    reading = Reading(allow_mixed_resolution=study.allow_mixed_resolution)
-    listings, problems = _listings({e: f for e, f in study.features.items() if e not in without}, reading)
-    if study.features and not listings:
+    files = read_splits(_splits_path(study, study.splits)) if isinstance(study.splits, Path) else None
+    table = study.table if study.table is not None else files.table() if files is not None else None
+    assert table is not None  # by the checks of a study
+    inputs = _read(study, read_clinical(table, columns=study.columns), study, without)
+    problems = dict(inputs.problems)
+    if not inputs.listings and (study.features or not inputs.vectors):
         raise InputError(next(iter(problems.values())))
-    files = read_splits(_splits_path(study)) if isinstance(study.splits, Path) else None
-    given = study.table if study.table is not None else files.table() if files is not None else None
-    if given is None:
-        raise InputError("The study names no table; give `table`, or a folder of split tables as `splits`.")
-    table = read_clinical(given, columns=study.columns)
-    vectors, unusable = read_given(study.embeddings, table.who, without)
-    problems |= unusable
-    if not listings and not vectors:
-        raise InputError(next(iter(problems.values())))
-    cohort = make_cohort(table, study.task, _usable_slides(listings, vectors, table))
+    cohort = make_cohort(inputs.table, study.task, inputs.slides())
     for column in study.by_columns:
         _check_subgroups(cohort, column)
-    notes_on_covariates = check_covariates(cohort, study.covariates)
+    covariate_notes = check_covariates(cohort, study.covariates)
     splits, notes = _splits(study, cohort, files)
-    rough = [said] if (said := about_resamples(study.bootstrap)) else []
-    told = [*cohort.report.sentences(), *notes, *notes_on_covariates, *untrained_losses(study), *rough]
-    population = _of(cohort, splits, listings, told)
-    missing = _missing(cohort, listings)
-    population = _with_given(population, cohort, vectors, study.task.level, missing)
+    rough = about_resamples(study.bootstrap)
+    notes = [
+        *cohort.report.sentences(),
+        *notes,
+        *covariate_notes,
+        *study.untrained_losses(),
+        *([rough] if rough else []),
+    ]
+    bags = {encoder: _bags(cohort, listing) for encoder, listing in inputs.listings.items()}
+    patients, sites = tuple(cohort.patients.tolist()), tuple(cohort.sites.tolist())
+    population = Population(cohort.ids, patients, sites, cohort.target, cohort.table, tuple(splits), bags, tuple(notes))
+    population = _with_inputs(population, cohort, inputs, study.task.level)
     for name, external in study.external.items():
-        others, unusable = _listings({encoder: external.features[encoder] for encoder in listings}, reading)
         rows = read_clinical(external.table, columns=external.columns or study.columns)
-        theirs, faulty = read_given(external.embeddings, rows.who, set(problems) | set(without))
-        unusable |= faulty
-        if unusable:
-            problems[f"external {name}"] = next(iter(unusable.values()))
+        other = _read(external, rows, study, {*without, *problems})
+        if other.problems:
+            problems[f"external {name}"] = next(iter(other.problems.values()))
             continue
-        extra = make_cohort(rows, _as_trained(study.task, cohort.target), _usable_slides(others, theirs, rows))
+        # labels of an external cohort are the classes that were trained on
+        classes = {"classes": cohort.target.names} if isinstance(cohort.target, Classes) else {}
+        extra = make_cohort(rows, study.task.model_copy(update=classes), other.slides())
         check_columns(extra, study.covariates)
-        population = _joined(population, extra, others, f"test_{name}")
-        missing |= _missing(extra, others)
-        population = _with_given(population, extra, theirs, study.task.level, missing)
+        population = _with_inputs(_joined(population, extra, other, name), extra, other, study.task.level)
     folds = max(1, len(population.splits))
     if sum(1 for _ in islice(study.cells(), study.max_models // folds + 1)) * folds > study.max_models:
         raise InputError(
             f"The study is of more than {study.max_models:,} models in {folds} folds; list fewer methods, heads, losses or seeds, or raise "
             "`max_models`."
         )
-    untested = next((number for number, split in enumerate(population.splits) if not split.test), None)
-    if untested is not None:
-        number = files.numbers[untested] if files is not None else untested
-        raise InputError(f"splits: fold k={number} has no test part (test.csv); a study tests its models.")
-    return replace(population, problems=problems, missing=missing)
+    for number, split in zip(files.numbers if files is not None else range(folds), population.splits, strict=False):
+        if not split.test:
+            raise InputError(f"splits: fold k={number} has no test part (test.csv); a study tests its models.")
+    return replace(population, problems=problems)
 
 
-def _usable_slides(listings: Mapping[str, Listing], vectors: Mapping[Key, Found], table: ClinicalTable) -> set[str]:
-    """Slides that every encoder has; where the study has no features, those that any given vectors are of."""
-    if listings:
-        return _common_slides(listings, table)
-    return set().union(*(slides_with(found, table.who) for found in vectors.values()))
-
-
-def _with_given(
-    population: Population, cohort: Cohort, vectors: Mapping[Key, Found], level: Level, missing: dict[str, str]
-) -> Population:
-    """Population with the given vectors of a cohort; who lacks one is added to ``missing``."""
-    given, notes = dict(population.given), list(population.notes)
-    for key, found in vectors.items():
-        title = title_of(key)
-        rows, said, lacking = rows_for(title, found, cohort.samples, level)
-        given[key] = given[key].joined(rows, title) if key in given else rows
-        notes += said
-        missing |= {f"{title}: {name}": why for name, why in found.vectors.problems.items()}
-        if lacking:
-            missing[f"{title} ({cohort.report.source})"] = lacking
-    return replace(population, given=given, notes=tuple(notes))
-
-
-def _listings(features: Mapping[str, Path], reading: Reading) -> tuple[dict[str, Listing], dict[str, str]]:
-    """Bags of every feature set, and a sentence for each that holds none; a folder that is not there is a mistake in the study."""
+def _read(of: Study | External, table: ClinicalTable, study: Study, without: Collection[str]) -> _Inputs:
+    """Features and vectors of a cohort, and why some cannot be used; one that does not exist is a mistake in the study."""
+    reading = Reading(allow_mixed_resolution=study.allow_mixed_resolution)
     listings, problems = {}, {}
-    for encoder, folder in features.items():
+    for encoder, folder in of.features.items():
+        if encoder in without:
+            continue
         if not folder.exists():
             raise InputError(f"{folder}: there is no such folder; the study names it as features of {encoder!r}.")
         try:
             listings[encoder] = list_bags(folder, reading=reading)
         except InputError as error:
             problems[encoder] = str(error)
-    return listings, problems
+    vectors, unusable = read_vectors(of.embeddings, table.who, without)
+    return _Inputs(table, listings, vectors, {**problems, **unusable})
 
 
-def _splits_path(study: Study) -> Path:
-    """Where split tables are; a column's name in its place is a usual mistake."""
-    assert isinstance(study.splits, Path)
-    path = study.splits
+def title_of(key: Key) -> str:
+    """What messages call precomputed vectors."""
+    name, encoder = key
+    return name if encoder == NOT_NAMED else f"{name} ({encoder})"
+
+
+def read_vectors(
+    embeddings: Embeddings, who: Identities, without: Collection[str] = ()
+) -> tuple[dict[Key, tuple[SlideVectors, Level]], dict[str, str]]:
+    """Precomputed vectors that can be used, each with what it stands for, and why others cannot."""
+    vectors: dict[Key, tuple[SlideVectors, Level]] = {}
+    problems: dict[str, str] = {}
+    for key, file in {
+        (name, encoder): one for name, files in embeddings.items() for encoder, one in files.items()
+    }.items():
+        title = title_of(key)
+        if title in without:
+            continue
+        if not file.path.exists():
+            raise InputError(
+                f"{file.path}: there is no such file or folder; the study names it as embeddings of {title!r}."
+            )
+        try:
+            read = read_slide_vectors(file.path, file.key)
+            vectors[key] = read, _level(title, read, file.level, who)
+        except InputError as error:
+            problems[title] = str(error)
+    return vectors, problems
+
+
+def _level(title: str, read: SlideVectors, explicit: Level | None, who: Identities) -> Level:
+    """Whether names are those of slides or of patients: as the study says, else as more of them are."""
+    names = set(read.names)
+    matches: dict[Level, int] = {"slide": len(names & set(who.slide)), "patient": len(names & set(who.patient))}
+    level = explicit or read.level or ("patient" if matches["patient"] > matches["slide"] else "slide")
+    if not matches[level]:
+        example = min(who.patient if level == "patient" else who.slide)
+        raise InputError(
+            f"{read.source}: none of its names is a {level} of the table: the file of {title} says e.g. {min(names)!r}, the table {example!r}."
+        )
+    return level
+
+
+def vectors_for(
+    title: str, read: SlideVectors, of: Level, samples: Sequence[Sample], level: Level
+) -> tuple[SampleVectors, str, str]:
+    """Vectors of samples, a note about them, and a message about samples without one (empty: all have one)."""
+    if of == "patient" and level == "slide":
+        raise InputError(
+            f"{read.source}: {title} has vectors of patients, but the study predicts slides; use `level: patient`."
+        )
+    where = {name: row for row, name in enumerate(read.names)}
+    members = [sample.slides if of == "slide" else (sample.patient,) for sample in samples]
+    rows = [[where[name] for name in names if name in where] for names in members]
+    with_vector = tuple(sample.id for sample, some in zip(samples, rows, strict=True) if some)
+    if not with_vector:
+        raise InputError(f"{read.source}: none of the study's {level}s has a vector of {title}.")
+    # in float64, so that the mean of a patient's slides does not depend on their order
+    vectors = np.stack([read.vectors[some].mean(0, dtype=np.float64) for some in rows if some])
+    several = sum(len(some) > 1 for some in rows)
+    averaged = f"; the vectors of a patient's slides are averaged ({several} patients have several)" if several else ""
+    note = f"{title}: {read.dim} numbers per {of} from {read.source}{averaged}."
+    missing = sorted(name for names in members for name in names if name not in where)
+    lacking = f"{read.source}: {len(missing)} {of}s of the study have no vector of {title} ({listed(missing, 5)}); its rows lack them."
+    return SampleVectors(with_vector, vectors.astype(np.float32)), note, lacking if missing else ""
+
+
+def _with_inputs(population: Population, cohort: Cohort, inputs: _Inputs, level: Level) -> Population:
+    """Population with the precomputed vectors of a cohort, and with what its slides lack."""
+    source, vectors, notes = cohort.report.source, dict(population.vectors), list(population.notes)
+    missing = {**population.missing}
+    missing |= {slide: without_features(slide, source) for slide in cohort.report.missing_features}
+    missing |= {slide: why for listing in inputs.listings.values() for slide, why in listing.problems.items()}
+    for key, (read, of) in inputs.vectors.items():
+        title = title_of(key)
+        rows, note, lacking = vectors_for(title, read, of, cohort.samples, level)
+        if (first := vectors.get(key)) is None:
+            vectors[key] = rows
+        elif rows.vectors.shape[1] != first.vectors.shape[1]:
+            raise InputError(
+                f"{title}: the vectors have {first.vectors.shape[1]} numbers in the study and {rows.vectors.shape[1]} in the external cohort; "
+                "encode both with the same slide encoder."
+            )
+        else:
+            both = np.concatenate([first.vectors, rows.vectors])
+            vectors[key] = SampleVectors((*first.names, *rows.names), both)
+        notes.append(note)
+        missing |= {f"{title}: {name}": why for name, why in read.problems.items()}
+        if lacking:
+            missing[f"{title} ({source})"] = lacking
+    return replace(population, vectors=vectors, notes=tuple(notes), missing=missing)
+
+
+def _splits_path(study: Study, path: Path) -> Path:
+    """Folder of split tables; a column's name in its place is a usual mistake."""
     if not path.exists() and study.table is not None and path.name in as_table(study.table).columns:
         raise InputError(
             f"{path}: there is no such folder of splits; to split by the column of the table write splits: {{column: {path.name}}}."
@@ -188,10 +298,10 @@ def _splits(study: Study, cohort: Cohort, files: SplitFiles | None) -> tuple[lis
 
 
 def _check_subgroups(cohort: Cohort, column: str) -> None:
-    """Refuse to judge by a column that is not there, that differs within a sample, or whose commas may be anything."""
+    """Refuse to judge by a column that does not exist, that differs within a sample, or whose commas are ambiguous."""
     source = cohort.report.source
     if column in cohort.table.columns:
-        with_points(cohort.table[column].astype(str), column, source)  # numbers of which nobody knows what they are
+        with_points(cohort.table[column].astype(str), column, source)
         return
     find_column(cohort.rows, column, (), "evaluate_by")
     raise InputError(
@@ -202,90 +312,44 @@ def _check_subgroups(cohort: Cohort, column: str) -> None:
 
 def subset(train: Sequence[str], population: Population, size: float, seed: int) -> tuple[str, ...]:
     """Part of the training samples (a share, or a number), with classes or events in the same proportions."""
-    if not 0 < size < 1e9 or (size > 1 and size != int(size)):
-        raise InputError(f"The training size {size} is neither a share (0 to 1) nor a number of samples.")
     count = len(train) if size == 1 else round(size * len(train)) if size < 1 else int(size)
     if count >= len(train):
         return tuple(train)
     rng = np.random.default_rng([seed, count])
     groups = population.target.take(population.rows(train)).strata(bins=1)
     shuffled = rng.permutation(len(train))
-    # take the same share of every stratum: order by the rank within the own stratum
+    # take the same share of every stratum: order by the rank within it
     rank = np.empty(len(train))
     for group in np.unique(groups):
-        mine = shuffled[groups[shuffled] == group]
-        rank[mine] = (np.arange(len(mine)) + rng.random()) / len(mine)
+        members = shuffled[groups[shuffled] == group]
+        rank[members] = (np.arange(len(members)) + rng.random()) / len(members)
     return tuple(train[i] for i in sorted(np.argsort(rank, kind="stable")[:count]))
-
-
-def _common_slides(listings: Mapping[str, Listing], table: ClinicalTable) -> set[str]:
-    """Slides that every encoder has; one that shares none with the table is named."""
-    slides = set(table.who.slide)
-    found = {encoder: {ref.sample for ref in listing.refs} for encoder, listing in listings.items()}
-    for encoder, names in found.items():
-        if len(listings) > 1 and not slides & {without_suffix(name) for name in names}:
-            raise InputError(
-                f"{table.source}: none of its slides has features of {encoder!r}: the table says e.g. {min(slides)!r}, "
-                f"the features say {min(names)!r}."
-            )
-    return set.intersection(*found.values())
-
-
-def _missing(cohort: Cohort, listings: Mapping[str, Listing]) -> dict[str, str]:
-    """Slides that the table names but that one of the feature sets lacks, or has twice."""
-    missing = {slide: without_features(slide, cohort.report.source) for slide in cohort.report.missing_features}
-    return missing | {slide: why for listing in listings.values() for slide, why in listing.problems.items()}
 
 
 def _bags(cohort: Cohort, listing: Listing) -> dict[str, Openable]:
     return dict(zip(cohort.ids, cohort.join_bags(listing), strict=True))
 
 
-def _of(cohort: Cohort, splits: Sequence[Split], listings: Mapping[str, Listing], notes: list[str]) -> Population:
-    return Population(
-        cohort.ids,
-        tuple(s.patient for s in cohort.samples),
-        tuple(s.site for s in cohort.samples),
-        cohort.target,
-        cohort.table,
-        tuple(splits),
-        {encoder: _bags(cohort, listing) for encoder, listing in listings.items()},
-        tuple(notes),
-    )
-
-
-def _as_trained(task: TaskSpec, target: Target) -> TaskSpec:
-    """Labels of an external cohort mean the classes that were trained on."""
-    return task.model_copy(update={"classes": target.names}) if isinstance(target, Classes) else task
-
-
-def _joined(population: Population, extra: Cohort, listings: Mapping[str, Listing], part: str) -> Population:
-    shared = sorted(set(population.patients) & {s.patient for s in extra.samples})
-    if shared:
+def _joined(population: Population, extra: Cohort, inputs: _Inputs, name: str) -> Population:
+    """Population with an external cohort, which is tested in every fold."""
+    patients, source = tuple(extra.patients.tolist()), extra.report.source
+    if shared := sorted(set(population.patients) & set(patients)):
         raise InputError(
-            f"{len(shared)} patients of the external cohort {part.removeprefix('test_')!r} are in the study itself, e.g. {shared[0]}; remove them."
+            f"{len(shared)} patients of the external cohort {name!r} are in the study itself, e.g. {shared[0]}; remove them."
         )
-    bags = {encoder: {**mine, **_bags(extra, listings[encoder])} for encoder, mine in population.bags.items()}
+    notes = [*population.notes, *extra.report.sentences()]
+    if isinstance(extra.target, Classes) and (only := extra.target.only_class()) is not None:
+        notes.append(f"{source}: {about_one_class(len(extra), only)}.")
+    if isinstance(population.target, Survival) and isinstance(extra.target, Survival):
+        notes += about_times(population.target, extra.target, source)
     return replace(
         population,
         ids=(*population.ids, *extra.ids),
-        patients=(*population.patients, *(s.patient for s in extra.samples)),
-        sites=(*population.sites, *(s.site for s in extra.samples)),
+        patients=(*population.patients, *patients),
+        sites=(*population.sites, *extra.sites.tolist()),
         target=population.target.followed_by(extra.target),  # type: ignore[arg-type]  # of one task
         table=pd.concat([population.table, extra.table]),
-        splits=tuple(replace(split, test={**split.test, part: extra.ids}) for split in population.splits),
-        bags=bags,
-        notes=(*population.notes, *extra.report.sentences(), *_one_class(extra), *_about_times(population, extra)),
+        splits=tuple(replace(s, test={**s.test, f"test_{name}": extra.ids}) for s in population.splits),
+        bags={encoder: {**bags, **_bags(extra, inputs.listings[encoder])} for encoder, bags in population.bags.items()},
+        notes=tuple(notes),
     )
-
-
-def _about_times(population: Population, extra: Cohort) -> list[str]:
-    study, other = population.target, extra.target
-    if not (isinstance(study, Survival) and isinstance(other, Survival)):
-        return []
-    return about_times(study, other, extra.report.source)
-
-
-def _one_class(extra: Cohort) -> list[str]:
-    only = extra.target.only_class() if isinstance(extra.target, Classes) else None
-    return [] if only is None else [f"{extra.report.source}: {about_one_class(len(extra), only)}."]

@@ -1,25 +1,40 @@
-"""What a study found: its tables, its predictions and the models that were tested."""
+"""Results of a study: tables, predictions, the models that were tested, and a record of what they were made with."""
 
+import platform
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from panther.cohort.covariates import COVARIATES
+from panther.cohort.targets import Classes, Survival
 from panther.errors import InputError, suggestion
 from panther.models.model import Model, load_model
-from panther.study.record import WRITTEN as RECORDS
-from panther.study.record import write_record
-from panther.study.spatial.words import shuffle_sentences
-from panther.study.tables import RETRIEVAL, SHUFFLE, SURENESS, below_chance, markdown, one_class, write_tables
+from panther.storage.files import content_of, read_json, write_json, write_text
+from panther.study.tables import (
+    RETRIEVAL,
+    SHUFFLE,
+    SURENESS,
+    below_chance,
+    markdown,
+    one_class,
+    shuffle_sentences,
+    write_tables,
+)
 from panther.study.tables import WRITTEN as TABLES
 from panther.study.training import StudyRun, Trained
+from panther.version import __version__
 
+FORMAT = 1  # raised when a reader of the old format would misread the new one
+RECORD, COHORT, MODELS, STUDY = RECORDS = "run.json", "cohort.csv", "models.csv", "study.json"
 WRITTEN = (*TABLES, *RECORDS)  # what a study writes into its folder, beside the cache and the models
 GROUP = ["encoder", "method", "head", "loss", "n_prototypes", "train_size"]  # what a row of the summary stands for
+SHAPE = {"packages": dict, "tables": dict, "folds": list, "trained": list, "notes": list, "failures": dict}
+PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pandas", "h5py", "anndata")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,17 +52,17 @@ class Results:
     comparisons : DataFrame
         Every method against the reference, on the same patients.
     run : StudyRun
-        Everybody who took part, what failed, and the folder with models, prototypes and embeddings.
+        Samples, what failed, and the folder with models, prototypes and embeddings.
     failures : dict
-        Who was left out of the study, and what else could not be done: a sentence for each.
+        Samples left out of the study, and what else failed: a message for each.
     gains : DataFrame
         What each embedding adds to the study's covariates, on the same patients; empty where it has none.
     sureness : mapping
         Of classes and values: tables `calibration`, `reliability` and `prediction_sets`.
     retrieval : mapping
-        Where the study asks for it: tables `retrieval` and `retrieval_comparisons`, whether the nearest training slides have the label.
+        With that key of the study: tables `retrieval` and `retrieval_comparisons`, whether the nearest training slides have the label.
     shuffle : DataFrame
-        Where the study asks for it: how much of each score survives when patches lie at each other's places.
+        With that key of the study: how much of each score survives when patches lie at each other's places.
     """
 
     metrics: pd.DataFrame
@@ -62,7 +77,7 @@ class Results:
 
     @property
     def failures(self) -> dict[str, str]:
-        """What failed, and who was left out: a sentence for each."""
+        """What failed, and which samples were left out: a message for each."""
         return self.run.failures
 
     def model(self, fold: int = 0, **cell: Any) -> Model:
@@ -107,33 +122,110 @@ class Results:
         if folder.resolve() != self.run.folder.resolve():
             for part in ("cache", "models"):
                 shutil.copytree(self.run.folder / part, folder / part, dirs_exist_ok=True)
-        tables = {name: getattr(self, name) for name in ("metrics", "predictions", "summary", "comparisons")}
-        tables |= {} if self.gains.empty else {"gains": self.gains}
-        tables |= {} if self.shuffle.empty else {SHUFFLE: self.shuffle}
+        always = ("metrics", "predictions", "summary", "comparisons")
+        tables = {name: getattr(self, name) for name in (*always, "gains", SHUFFLE)}
+        tables = {name: table for name, table in tables.items() if name in always or not table.empty}
+        for name in (*SURENESS, *RETRIEVAL, SHUFFLE):
+            for suffix in (".csv", ".parquet"):
+                (folder / f"{name}{suffix}").unlink(missing_ok=True)  # of an earlier task
         tables |= {**self.sureness, **self.retrieval}
-        asked_for = (*SURENESS, *RETRIEVAL, SHUFFLE)
-        for path in [folder / f"{name}{suffix}" for name in asked_for for suffix in (".csv", ".parquet")]:
-            path.unlink(missing_ok=True)  # of an earlier task
         written = write_tables(tables, folder, self.run.study.shown, self.table())
         return [*written, *write_record(self.run, folder, self._warnings())]
 
     def _chosen(self, fold: int, cell: dict[str, Any]) -> Trained:
         models = [(trained, trained.cell.columns()) for trained in self.run.trained if trained.fold == fold]
         if not models:
-            folds = sorted({trained.fold for trained in self.run.trained})
-            raise InputError(f"There is no fold {fold}; this study has {', '.join(map(str, folds))}.")
+            raise InputError(f"fold: {fold}, expected {sorted({trained.fold for trained in self.run.trained})}")
         for name, value in cell.items():
-            columns = models[0][1]
-            if name not in columns:
-                raise InputError(f"Models have no {name!r}; {suggestion(name, columns)}.")
-            values = list(dict.fromkeys(str(own[name]) for _, own in models))
-            models = [(trained, own) for trained, own in models if own[name] == value]
+            if name not in models[0][1]:
+                raise InputError(f"Models have no {name!r}; {suggestion(name, models[0][1])}.")
+            values = list(dict.fromkeys(str(columns[name]) for _, columns in models))
+            models = [(trained, columns) for trained, columns in models if columns[name] == value]
             if not models:
                 raise InputError(f"No model has {name} {value!r}; {suggestion(str(value), values)}.")
-        differ = [name for name in models[0][1] if len({own[name] for _, own in models}) > 1]
-        if differ:
-            values = list(dict.fromkeys(repr(own[differ[0]]) for _, own in models))
-            raise InputError(
-                f"{len(models)} models of fold {fold} are meant; name one with `{differ[0]}=`: {', '.join(values)}."
-            )
+        for name in models[0][1]:
+            if len(values := list(dict.fromkeys(repr(columns[name]) for _, columns in models))) > 1:
+                raise InputError(f"{len(models)} models of fold {fold}; name one with `{name}=`: {', '.join(values)}.")
         return models[0][0]
+
+
+def write_record(run: StudyRun, folder: Path, notes: Sequence[str] = ()) -> list[Path]:
+    """Write run.json (with further ``notes``), cohort.csv, models.csv and study.json; the same run writes the same bytes."""
+    models = pd.DataFrame([_entry(trained, run.folder) for trained in run.trained])
+    files = [*run.trained[0].cell.columns(), "fold", "model"]
+    texts = {
+        STUDY: run.study.model_dump_json(indent=2),
+        COHORT: cohort_table(run).to_csv(index=False, lineterminator="\n"),
+        MODELS: models[files].to_csv(index=False, lineterminator="\n"),
+    }
+    for name, text in texts.items():
+        write_text(folder / name, text)
+    write_json(folder / RECORD, _record(run, notes))
+    return [folder / name for name in (*texts, RECORD)]
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """Content of run.json of a run's folder."""
+    path = folder / RECORD
+    is_study = (folder / STUDY).exists()
+    if not path.exists() and (is_study or (folder / "cache").is_dir()):
+        raise InputError(f"{folder}: this run is not finished; run the same `panther run` again to resume it")
+    if not is_study:
+        raise InputError(f"{folder}: not the folder of a run (no {STUDY}); expected what `panther run -o` wrote")
+    try:
+        record = read_json(path)
+        newer = record["format"] > FORMAT
+        for name, kind in SHAPE.items():
+            if not newer and not isinstance(record[name], kind):
+                raise TypeError(f"{name!r} is no {kind.__name__}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: the file is damaged ({error}); do `panther run` again.") from error
+    if newer:
+        raise InputError(f"{path}: written by a newer panther-wsi ({record.get('version')}); update this one.")
+    return record
+
+
+def cohort_table(run: StudyRun) -> pd.DataFrame:
+    """One row per slide or patient: names, size, target, then the clinical columns as they are."""
+    population = run.population
+    columns: dict[str, Any] = {
+        "sample": population.ids,
+        "patient": population.patients,
+        "site": [site or "" for site in population.sites],
+        "n_slides": population.table["n_slides"].to_numpy(),
+    }
+    for encoder, patches in run.patches.items():
+        name = "patches" if len(run.patches) == 1 else f"patches_{encoder}"
+        columns[name] = [patches.get(sample) for sample in population.ids]
+    for name, target in population.target.columns().items():
+        values = pd.Series(target)
+        columns[name] = values.astype(int) if values.dtype == bool else values
+    clinical = population.table.drop(columns="n_slides").reset_index(drop=True)
+    clinical.columns = [f"{name} (table)" if name in columns else str(name) for name in clinical.columns]
+    return pd.concat([pd.DataFrame(columns).convert_dtypes(), clinical], axis=1)
+
+
+def _record(run: StudyRun, notes: Sequence[str]) -> dict[str, Any]:
+    study = run.study
+    target = run.population.target
+    tables = {"table": study.table, **{f"external {name}": e.table for name, e in study.external.items()}}
+    return {
+        "format": FORMAT,
+        "version": __version__,
+        "python": platform.python_version(),
+        "packages": {name: metadata.version(name) for name in PACKAGES},
+        "classes": list(target.names) if isinstance(target, Classes) else None,
+        "time_unit": target.unit if isinstance(target, Survival) else None,
+        "tables": {name: content_of(path) for name, path in tables.items() if path is not None and path.is_file()},
+        "folds": [{part: list(ids) for part, ids in split.parts().items()} for split in run.population.splits],
+        "trained": [_entry(trained, run.folder) for trained in run.trained],
+        "notes": [*run.population.notes, *notes],
+        "failures": dict(run.failures),
+    }
+
+
+def _entry(trained: Trained, folder: Path) -> dict[str, Any]:
+    names = ("predictions", "model", "prototypes", "embeddings")
+    files = {name: path and path.relative_to(folder).as_posix() for name in names for path in [getattr(trained, name)]}
+    method = {"aggregator": trained.cell.method.name, "options": trained.cell.method.options}
+    return {**trained.cell.columns(), "fold": trained.fold, **method, **files}

@@ -1,4 +1,4 @@
-"""How well neighbours share the label in a study: test slides ask, training slides answer, in every fold."""
+"""How well neighbours share the label in a study: test slides are queries, training slides are searched, in every fold."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -8,19 +8,18 @@ import torch
 
 from panther.aggregators import aggregators
 from panther.cohort.targets import Classes
-from panther.search.neighbours import Searchable, groups, searchable
-from panther.search.scores import Queries, score, summarise
+from panther.search.neighbours import groups, searchable
+from panther.search.retrieval import Queries, score, summarise
 from panther.storage.embeddings import Embeddings
-from panther.study.cache import load_embeddings
-from panther.study.population import Population
+from panther.study.jobs import load_embeddings
 from panther.study.tables import RETRIEVAL
 from panther.study.training import StudyRun, Trained
 
-KEY = ("encoder", "method", "n_prototypes")  # what tells representations apart
+KEY = ("encoder", "method", "n_prototypes")  # what distinguishes representations
 
 
 def judge_retrieval(run: StudyRun) -> dict[str, pd.DataFrame]:
-    """Tables `retrieval` and `retrieval_comparisons` of every representation; none where the study does not ask for them.
+    """Tables `retrieval` and `retrieval_comparisons` of every representation; none without the key `retrieval`.
 
     Of several training sizes and seeds the first is judged. The reference method is compared on the angle between vectors.
     """
@@ -32,56 +31,37 @@ def judge_retrieval(run: StudyRun) -> dict[str, pd.DataFrame]:
     parts = list(dict.fromkeys(part for split in run.population.splits for part in split.test))
     tables: dict[str, list[pd.DataFrame]] = {name: [] for name in RETRIEVAL}
     for part in parts:
-        judged = {name: Queries.joined(found) for name, found in _judged(run, part, at).items()}
+        judged = {name: Queries.joined(folds) for name, folds in _judged(run, part, at).items()}
         judged = {name: one for name, one in judged.items() if len(one.ids)}
         if judged:
             for name, table in zip(RETRIEVAL, summarise(judged, target.names, run.study.bootstrap), strict=True):
                 tables[name].append(table.assign(part=part))
-    return {name: pd.concat(found, ignore_index=True) for name, found in tables.items() if found}
+    return {name: pd.concat(some, ignore_index=True) for name, some in tables.items() if some}
 
 
 def _judged(run: StudyRun, part: str, at: Sequence[int]) -> dict[str, list[Queries]]:
     """Queries of every representation, fold by fold; those of the reference first."""
     judged: dict[str, list[Queries]] = {}
-    for title, fold, embeddings in _representations(run):
-        split = run.population.splits[fold]
-        there = set(embeddings.samples)
-        asking = [name for name in split.test.get(part, ()) if name in there]
-        answering = [name for name in (*split.train, *split.val) if name in there]
-        if not asking or not answering:
-            continue
-        for on in ("cosine", *(("pi", "mixture") if embeddings.mixtures else ())):
-            own, others = embeddings.take(asking), embeddings.take(answering)
-            found = _asked(searchable(own, on), searchable(others, on), own, others, run.population, at)
-            # an external slide is asked about in every fold, each time against other training slides
-            found = Queries(
-                found.names, found.found, found.chance, _in_fold(found.ids, fold), found.labels, found.patients
-            )
-            judged.setdefault(f"{title} on {on}", []).append(found)
-    return judged
-
-
-def _in_fold(ids: np.ndarray, fold: int) -> np.ndarray:
-    return np.array([f"{fold}:{name}" for name in ids])
-
-
-def _asked(
-    own: Searchable,
-    others: Searchable,
-    asking: Embeddings,
-    answering: Embeddings,
-    population: Population,
-    at: Sequence[int],
-) -> Queries:
-    target = population.target
+    population, target = run.population, run.population.target
     assert isinstance(target, Classes)
-    rows = [population.rows(side.samples) for side in (asking, answering)]
-    labels = [target.labels[side] for side in rows]
-    patients = [[population.patients[row] for row in side] for side in rows]
-    apart = [groups(*patients)]
-    near = others.nearest(own.rows[:].double().numpy(), max(at), apart)
-    scores = score(near, labels[0], labels[1], apart, at)
-    return Queries.of(scores, asking.samples, labels[0], np.array(patients[0]))
+    for title, fold, embeddings in _representations(run):
+        split, there = population.splits[fold], set(embeddings.samples)
+        sides = split.test.get(part, ()), (*split.train, *split.val)  # queries, and slides that are searched
+        names = [[name for name in side if name in there] for side in sides]
+        if not all(names):
+            continue
+        queries, known = map(embeddings.take, names)
+        rows = [population.rows(side.samples) for side in (queries, known)]
+        labels = [target.labels[side] for side in rows]
+        patients = [[population.patients[row] for row in side] for side in rows]
+        apart = [groups(*patients)]
+        for on in ("cosine", *(("pi", "mixture") if embeddings.mixtures else ())):
+            near = searchable(known, on).nearest(searchable(queries, on).rows[:].double().numpy(), max(at), apart)
+            # an external slide is a query in every fold, each time against other training slides
+            ids = [f"{fold}:{name}" for name in queries.samples]
+            one = score(near, (ids, labels[0], np.array(patients[0])), labels[1], apart, at)
+            judged.setdefault(f"{title} on {on}", []).append(one)
+    return judged
 
 
 def _representations(run: StudyRun) -> Iterator[tuple[str, int, Embeddings]]:

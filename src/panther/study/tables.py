@@ -1,9 +1,11 @@
 """Results as the paper prints them: methods down, tests across, the best in bold, the second best underlined."""
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from panther.charts.display_names import method_title
@@ -28,12 +30,8 @@ WRITTEN = (
     "table.tex",
     *(f"{name}.*" for name in (*SURENESS, *RETRIEVAL, SHUFFLE)),
 )
-FACTORS = {
-    "encoder": "encoder",
-    "loss": "loss",
-    "n_prototypes": "C",
-    "train_size": "training size",
-}  # shown where they vary
+# shown where they vary
+FACTORS = {"encoder": "encoder", "loss": "loss", "n_prototypes": "C", "train_size": "training size"}
 DOES_NOT_APPLY = (0, NOT_NAMED)  # no prototypes; no encoder of patches
 MOST_SUBGROUPS = 6  # columns of a table for people; summary.csv has all
 ERRORS = tuple(f", {metric_title(name)}" for name in LOWER_IS_BETTER)  # ends of columns where less is better
@@ -57,75 +55,62 @@ def layout(summary: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
 
 
 def verdicts(summary: pd.DataFrame, metrics: list[str]) -> list[str]:
-    """For each test and metric who is best, ties included, and what perfect scores do not say."""
+    """For each test and metric the best rows, ties included, and what perfect scores do not show."""
     shown = summary[(summary["subgroup"] == "") & summary["metric"].isin(metrics)]
     shown = shown.assign(row=row_names(shown, varying_factors(shown)))
-    said = []
-    for part in sorted(set(shown["part"])):
-        for metric in metrics:
-            best = best_rows(shown[(shown["part"] == part) & (shown["metric"] == metric)])
-            if best.empty:
-                continue
-            name = f"{part_name(part)}, {metric_title(metric)}"
-            of, selection = best["of_rows"].iloc[0], about_selection(best.iloc[0])
-            what = "Best mean" if pd.isna(of) else f"Best of {of:.0f} rows"
-            score = f"{best['mean'].max():.3f}, {winners(list(best['row']))}"
-            said.append(f"{what} ({name}): {score}{selection and '; '}{selection}.")
-            notes = dict.fromkeys(about_perfect(row) for _, row in best.iterrows())
-            said += [f"{name} 1.000: {note}." for note in notes if note]
-            said += _by_groups(summary, best, name)
-    return said
-
-
-def _by_groups(summary: pd.DataFrame, best: pd.DataFrame, name: str) -> list[str]:
-    """Of the best method, by each column: the worst group."""
-    first = best.iloc[0]
-    same = ["encoder", "method", "head", "loss", "n_prototypes", "train_size", "part", "metric"]
-    own = summary[(summary[same] == first[same]).all(axis=1)]
-    return [f"{first['row']} ({name}): {said[:1].lower()}{said[1:]}" for said in worst_groups(own)]
+    lines = []
+    for part, metric in itertools.product(sorted(set(shown["part"])), metrics):
+        best = best_rows(shown[(shown["part"] == part) & (shown["metric"] == metric)])
+        if best.empty:
+            continue
+        name, first = f"{part_name(part)}, {metric_title(metric)}", best.iloc[0]
+        selection = about_selection(first)
+        what = "Best mean" if pd.isna(first["of_rows"]) else f"Best of {first['of_rows']:.0f} rows"
+        score = f"{best['mean'].max():.3f}, {winners(list(best['row']))}"
+        lines.append(f"{what} ({name}): {score}{selection and '; '}{selection}.")
+        notes = dict.fromkeys(about_perfect(row) for _, row in best.iterrows())
+        lines += [f"{name} 1.000: {note}." for note in notes if note]
+        same = ["encoder", "method", "head", "loss", "n_prototypes", "train_size", "part", "metric"]
+        by_group = worst_groups(summary[(summary[same] == first[same]).all(axis=1)])
+        lines += [f"{first['row']} ({name}): {text[:1].lower()}{text[1:]}" for text in by_group]
+    return lines
 
 
 def below_chance(references: pd.DataFrame, predictions: pd.DataFrame, metrics: list[str]) -> list[str]:
     """Rows of reference whose score is below chance, from which differences overstate."""
     shown = references[(references["subgroup"] == "") & references["metric"].isin(metrics)]
-    said = []
+    lines = []
     for (_, row), name in zip(shown.iterrows(), row_names(shown, varying_factors(shown)), strict=True):
         guess = chance(row["metric"], predictions[predictions["part"] == row["part"]])
         if guess is not None and row["mean"] < guess - 0.0005:
             where = f"{part_name(row['part'])}, {metric_title(row['metric'])}"
-            said.append(
+            lines.append(
                 f"The reference {name} ({where}) is below chance: {row['mean']:.3f}, chance {guess:.3f}; differences from it overstate."
             )
-    return said
+    return lines
 
 
 def one_class(predictions: pd.DataFrame) -> list[str]:
     """Rows that predict one and the same class for all patients, in half of the folds or more."""
     if "predicted" not in predictions:
         return []
-    said, varying = [], varying_factors(predictions)
+    lines, varying = [], varying_factors(predictions)
     folds = ["method", "head", *FACTORS, "part", "seed", "fold"]
     alone = predictions.groupby(folds, sort=False)["predicted"].agg(["nunique", "first"]).reset_index()
-    alone = alone.assign(row=row_names(alone, varying))
-    for (row, part), own in alone.groupby(["row", "part"], sort=False):
-        flat = own[own["nunique"] == 1]
-        if 2 * len(flat) >= len(own):
-            where = "" if len(own) == 1 else f" in {len(flat)} of {len(own)} trainings"
-            said.append(
-                f"{row} ({part_name(str(part))}): all patients predicted as {listed(sorted(set(flat['first'])))}{where}."
-            )
-    return said
+    for (row, part), trainings in alone.assign(row=row_names(alone, varying)).groupby(["row", "part"], sort=False):
+        flat = trainings[trainings["nunique"] == 1]
+        if 2 * len(flat) >= len(trainings):
+            where = "" if len(trainings) == 1 else f" in {len(flat)} of {len(trainings)} trainings"
+            classes = listed(sorted(set(flat["first"])))
+            lines.append(f"{row} ({part_name(str(part))}): all patients predicted as {classes}{where}.")
+    return lines
 
 
 def markdown(summary: pd.DataFrame, metrics: list[str]) -> str:
-    """Mean (± std over folds and seeds) and the 95 % interval over patients, and what is to be read from it."""
+    """Mean (± std over folds and seeds) and the 95 % interval over patients, and how to read it."""
     table = layout(summary, metrics)
     lines = ["| method | " + " | ".join(table.columns) + " |", "|---" * (len(table.columns) + 1) + "|"]
-    marks = {column: _ranks(table[column]) for column in table.columns}
-    for name, row in table.iterrows():
-        cells = [
-            _marked(_text(row[c]), marks[c].get(str(name)), "**{}**".format, "<u>{}</u>".format) for c in table.columns
-        ]
+    for name, cells in _cells(table, " (±{:.3f})", "-", ("**{}**", "<u>{}</u>"), with_limits=True):
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     notes = [*verdicts(summary, metrics), *([CAPTION] if summary["ci_low"].notna().any() else [])]
     return "\n".join([*lines, "", *(f"- {note}" for note in notes)]) + "\n"
@@ -134,18 +119,34 @@ def markdown(summary: pd.DataFrame, metrics: list[str]) -> str:
 def latex(summary: pd.DataFrame, metrics: list[str]) -> str:
     """Table for a paper (booktabs)."""
     table = layout(summary, metrics)
-    marks = {column: _ranks(table[column]) for column in table.columns}
     lines = [r"\begin{tabular}{l" + "c" * len(table.columns) + "}", r"\toprule"]
-    lines.append("Method & " + " & ".join(_escaped(c) for c in table.columns) + r" \\" + "\n" + r"\midrule")
-    for name, row in table.iterrows():
-        cells = []
-        for c in table.columns:
-            value = (
-                "--" if not isinstance(row[c], tuple) else f"{row[c][0]:.3f}" + _spread(row[c][1], r" ($\pm$ {:.3f})")
-            )
-            cells.append(_marked(value, marks[c].get(str(name)), r"\textbf{{{}}}".format, r"\underline{{{}}}".format))
-        lines.append(f"{_escaped(str(name))} & " + " & ".join(cells) + r" \\")
+    lines.append("Method & " + " & ".join(map(_escaped, table.columns)) + r" \\" + "\n" + r"\midrule")
+    for name, cells in _cells(table, r" ($\pm$ {:.3f})", "--", (r"\textbf{{{}}}", r"\underline{{{}}}")):
+        lines.append(f"{_escaped(name)} & " + " & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _cells(
+    table: pd.DataFrame, spread: str, missing: str, marks: tuple[str, str], *, with_limits: bool = False
+) -> Iterator[tuple[str, list[str]]]:
+    """Each row with the texts of its cells; the best and the second best mean of a column, as printed, are marked."""
+    best: dict[str, list[float]] = {}
+    for column in table.columns:
+        means = {round(cell[0], 3) for cell in table[column] if isinstance(cell, tuple)}
+        several = sum(isinstance(cell, tuple) for cell in table[column]) > 1
+        best[column] = sorted(means, reverse=not column.endswith(ERRORS))[:2] if several else []
+    for name, row in table.iterrows():
+        texts = []
+        for column, cell in zip(table.columns, row, strict=True):
+            if not isinstance(cell, tuple):
+                texts.append(missing)
+                continue
+            mean, std, low, high = cell
+            text = f"{mean:.3f}" + (spread.format(std) if std == std else "")
+            text += f" [{low:.3f}, {high:.3f}]" if with_limits and low == low else ""
+            rank = best[column].index(round(mean, 3)) if round(mean, 3) in best[column] else None
+            texts.append(text if rank is None else marks[rank].format(text))
+        yield str(name), texts
 
 
 def write_tables(tables: Mapping[str, pd.DataFrame], folder: Path, metrics: list[str], printed: str) -> list[Path]:
@@ -168,51 +169,59 @@ def varying_factors(table: pd.DataFrame) -> list[str]:
 
 
 def row_names(table: pd.DataFrame, varying: list[str]) -> list[str]:
-    """What each row's cell is called: method, head, and the factors that vary."""
-    return [_row_name(row, varying) for _, row in table.iterrows()]
+    """Name of each row's cell: method, head, and the factors that vary."""
+    return [f"{method_title(row['method'])}{row_suffix(row, varying)}" for _, row in table.iterrows()]
 
 
-def _row_name(row: pd.Series, varying: list[str]) -> str:
-    return f"{method_title(row['method'])}{told_apart(row, varying)}"
-
-
-def told_apart(row: Mapping[str, Any] | pd.Series, varying: list[str]) -> str:
-    """What stands after the method in the name of a row: its head, and the factors that vary."""
+def row_suffix(row: Mapping[str, Any] | pd.Series, varying: list[str]) -> str:
+    """What follows the method in the name of a row: its head, and the factors that vary."""
     head = "" if row["head"] == "own" else f" + {row['head']}"
     extra = ", ".join(f"{FACTORS[name]} {row[name]}" for name in varying if row[name] not in DOES_NOT_APPLY)
     return head + (f" [{extra}]" if extra else "")
 
 
 def part_name(part: str, subgroup: str = "") -> str:
-    """What a test is called: `test`, or the external cohort, with the subgroup."""
+    """Name of a test: `test`, or the external cohort, with the subgroup."""
     name = part.removeprefix("test_") if part != "test" else "test"
     return f"{name} ({subgroup})" if subgroup else name
-
-
-def _ranks(column: pd.Series) -> dict[str, int]:
-    """Row -> 0 for the best, 1 for the second best mean, as printed; equal numbers share a rank."""
-    means = {str(name): round(cell[0], 3) for name, cell in column.items() if isinstance(cell, tuple)}
-    order = sorted(set(means.values()), reverse=not str(column.name).endswith(ERRORS))[:2]
-    return {name: order.index(value) for name, value in means.items() if value in order} if len(means) > 1 else {}
-
-
-def _marked(text: str, rank: int | None, best: Callable[[str], str], second: Callable[[str], str]) -> str:
-    return text if rank is None else (best, second)[rank](text)
-
-
-def _text(cell: object) -> str:
-    if not isinstance(cell, tuple):
-        return "-"
-    mean, std, low, high = cell
-    interval = f" [{low:.3f}, {high:.3f}]" if low == low else ""
-    return f"{mean:.3f}" + _spread(std, " (±{:.3f})") + interval
-
-
-def _spread(std: float, form: str) -> str:
-    return form.format(std) if std == std else ""
 
 
 def _escaped(text: str) -> str:
     for character in ("\\", "&", "%", "#", "_", "{", "}"):
         text = text.replace(character, f"\\{character}" if character != "\\" else r"\textbackslash ")
     return text
+
+
+EXACTLY = "exactly all of it survives, because where patches lie is not read"
+
+
+def shuffle_verdict(row: pd.Series) -> str:
+    """Effect of shuffling on a score, as the end of a sentence."""
+    if row["shuffles"] == 0:
+        return EXACTLY
+    lost, low, high = row["difference"], row["ci_low"], row["ci_high"]
+    if row["metric"] in LOWER_IS_BETTER:
+        lost, low, high = -lost, -high, -low
+    interval = f"95 % interval {low:.3f} to {high:.3f}"
+    scores = f"from {row['score']:.3f} to {row['shuffled']:.3f}"
+    if np.isnan(lost) or np.isnan(low):
+        return f"{scores}; there is no interval for it"
+    if low > 0:
+        return f"it loses {lost:.3f} ({interval}), {scores}: it used where patches lie"
+    if high < 0:
+        return f"it is better by {-lost:.3f} without their places ({interval} for the loss), {scores}"
+    return f"no loss is shown: {lost:.3f} ({interval}), {scores}"
+
+
+def shuffle_sentences(table: pd.DataFrame, metrics: Iterable[str]) -> list[str]:
+    """The shuffle test in sentences: one of all rows that do not read coordinates, one per metric of each other row."""
+    if table.empty:
+        return []
+    shown = table[table["metric"].isin(list(metrics))]
+    shown = shown.assign(row=row_names(shown, varying_factors(shown)))
+    unmoved = list(dict.fromkeys(shown[shown["shuffles"] == 0]["row"]))
+    unread = [f"Shuffled tissue, {listed(unmoved)}: {EXACTLY}."] if unmoved else []
+    return unread + [
+        f"Shuffled tissue, {row['row']} ({part_name(row['part'])}, {metric_title(row['metric'])}): {row['words']}."
+        for _, row in shown[shown["shuffles"] > 0].iterrows()
+    ]

@@ -12,25 +12,16 @@ from panther.engine import HERE, Work, stream
 from panther.errors import InputError, listed, note
 from panther.models.blocks import reads_coordinates
 from panther.prototypes.patches import scan_bags
+from panther.storage.bags import fingerprint_all
 from panther.storage.files import read_json, write_json
-from panther.storage.fingerprints import fingerprint_all
-from panther.study.cache import discard_damaged, load_failures
 from panther.study.file import Cell, Study
-from panther.study.jobs import EmbeddingJob, StudyJob
-from panther.study.parts import Given
-from panther.study.plan import Features, Plan
+from panther.study.jobs import STAGES, EmbeddingJob, StudyJob, discard_damaged, load_failures
+from panther.study.parts import VectorFile, parts_of
+from panther.study.plan import Features, Plan, reads_places
 from panther.study.population import Population, gather
-from panther.study.rows import parts_of
-from panther.study.spatial.plan import reads_places, shuffled_plan
-from panther.study.stages import STAGES, run_stage
 from panther.types import Openable
 
 PLAN = Path("cache", "plan.json")  # files of every stage, from which `panther status` counts
-
-ONE_ROW = (
-    "every slide has one row: these are vectors of whole slides, of which no method on patches can be made; name their folder as "
-    "embeddings: {name: folder}."
-)
 
 
 @dataclass(frozen=True)
@@ -48,43 +39,37 @@ class Trained:
 
 @dataclass(frozen=True)
 class StudyRun:
-    """What a study came to, and the folder of its files."""
+    """A study that was run, and the folder of its files."""
 
     study: Study
     population: Population
     trained: list[Trained]
-    failures: dict[str, str]  # what could not be done -> sentence
+    failures: dict[str, str]  # what could not be done -> message
     patches: dict[str, dict[str, int]]  # encoder -> slide or patient -> how many
     folder: Path
-    notes: tuple[str, ...] = ()  # of this run only: what it found damaged in its cache
+    notes: tuple[str, ...] = ()  # of this run only: damaged files of its cache
     shuffled: tuple[Trained, ...] = ()  # the same on shuffled tissue, of rows that read where patches lie
 
 
 def train_all(study: Study, folder: Path, work: Work = HERE) -> StudyRun:
     """Run every job of a study whose results are not in ``folder`` yet."""
     population, features, failures = _gathered(study, folder / "cache" / "fingerprints.json", work)
-    readable = study.model_copy(
-        update={
-            "features": {e: f for e, f in study.features.items() if e in features},
-            "embeddings": _kept(study, population),
-        }
-    )
+    usable = {"features": {e: f for e, f in study.features.items() if e in features}}
+    readable = study.model_copy(update={**usable, "embeddings": _usable_vectors(study, population)})
     plan = Plan(readable, population, features, folder)
-    plans = [plan, *(shuffled_plan(plan, repeat) for repeat in range(1, study.shuffles + 1))]
+    plans = [plan, *map(plan.shuffled, range(1, int(study.shuffle) + 1))]
     stages: dict[str, dict[Path, StudyJob]] = {stage: {} for stage in STAGES}
     trained = []
     for shuffle, cell in itertools.product(range(len(plans)), readable.cells()):
         if shuffle and not reads_places(cell.method, readable.rows):
             continue
         for fold in range(len(population.splits)):
-            jobs = plans[shuffle].jobs(cell, fold)
-            model = jobs.model
-            for stage, job in (*jobs.before, ("models", model)):
+            model, before = plans[shuffle].jobs(cell, fold)
+            for stage, job in (*before, ("models", model)):
                 stages[stage].setdefault(job.path, job)
             trained.append(Trained(cell, fold, model.path, model.model, model.prototypes, model.embeddings, shuffle))
     outputs = [item for todo in stages.values() for job in todo.values() for item in job.outputs.items()]
-    damaged = [sentence for kind, path in outputs if (sentence := discard_damaged(kind, path))]
-    broken: set[Path] = set()
+    damaged = [message for kind, path in outputs if (message := discard_damaged(kind, path))]
     plan_file = {stage: [path.relative_to(folder).as_posix() for path in todo] for stage, todo in stages.items()}
     if not (folder / PLAN).is_file() or read_json(folder / PLAN) != plan_file:
         write_json(folder / PLAN, plan_file)
@@ -92,42 +77,47 @@ def train_all(study: Study, folder: Path, work: Work = HERE) -> StudyRun:
     if any(missing.values()):
         counts = ", ".join(f"{missing[stage]:,} of {len(todo):,} {stage}" for stage, todo in stages.items() if todo)
         note(f"{len(population.splits)} folds; to be computed: {counts}")
+    broken: set[Path] = set()  # files that will never be
     for stage, todo in stages.items():
-        broken |= run_stage(stage, list(todo.values()), broken, failures, work)
-    usable = [t for t in trained if t.predictions not in broken]
-    if not any(t.shuffle == 0 for t in usable):
+        broken |= {job.path for job in todo.values() if broken & set(job.inputs)}
+        jobs = [job for job in todo.values() if job.path not in broken and not job.done]
+        for job, reason in STAGES[stage](jobs, work):
+            failures[f"{stage}: {job}"] = f"{job}: {reason}"
+            broken.add(job.path)
+    done = [t for t in trained if t.predictions not in broken]
+    as_it_is, shuffled = ([t for t in done if bool(t.shuffle) == other] for other in (False, True))
+    if not as_it_is:
         raise InputError(f"No model could be trained. {next(iter(failures.values()), '')}")
     notes = _not_embedded(stages["embeddings"].values(), failures)
     population = replace(population, notes=(*population.notes, *notes))
     patches = {encoder: {name: bag.patches for name, bag in known.items()} for encoder, known in features.items()}
-    as_it_is, shuffled = ([t for t in usable if bool(t.shuffle) == other] for other in (False, True))
     return StudyRun(study, population, as_it_is, failures, patches, folder, tuple(damaged), tuple(shuffled))
 
 
 def _gathered(
     study: Study, fingerprints: Path, work: Work
 ) -> tuple[Population, dict[str, dict[str, Features]], dict[str, str]]:
-    """Everybody whose features can be read; a feature set without one readable bag is left out, reported, and excludes nobody."""
+    """Samples whose features can be read; a feature set without one readable bag is left out, reported, and excludes no sample."""
     failures: dict[str, str] = {}
+    placed = any(reads_coordinates(part) for row in study.rows for part in parts_of(row, study.rows))
     while True:
         population = gather(study, without=failures)
-        placed = any(reads_coordinates(part) for row in study.rows for part in parts_of(row, study.rows))
-        found = {encoder: _scan(encoder, bags, fingerprints, work, placed) for encoder, bags in population.bags.items()}
-        lost = {encoder: reasons for encoder, (features, reasons) in found.items() if not features}
-        if len(lost) == len(found) > 0 and not population.given:
+        scans = {encoder: _scan(encoder, bags, fingerprints, work, placed) for encoder, bags in population.bags.items()}
+        lost = {encoder: reasons for encoder, (features, reasons) in scans.items() if not features}
+        if len(lost) == len(scans) > 0 and not population.vectors:
             raise InputError(f"No features of the study can be read. {_first(next(iter(lost.values())))}")
         left_out = {**population.problems, **{encoder: _first(reasons) for encoder, reasons in lost.items()}}
         failures |= {name: f"{name}: the study goes on without it. {why}" for name, why in left_out.items()}
         if not lost:
-            known = {encoder: features for encoder, (features, _) in found.items()}
-            single = {f"{encoder}: {name}": why for encoder, (_, r) in found.items() for name, why in r.items()}
+            known = {encoder: features for encoder, (features, _) in scans.items()}
+            single = {f"{encoder}: {name}": why for encoder, (_, r) in scans.items() for name, why in r.items()}
             return _readable(population, known), known, {**population.missing, **failures, **single}
 
 
 def _not_embedded(jobs: Iterable[StudyJob], failures: dict[str, str]) -> list[str]:
-    """Add to ``failures`` whom methods could not embed, now or when the stored embeddings were made; returns how many, as notes."""
-    lost: dict[str, dict[str, int]] = defaultdict(dict)  # embeddings -> who is not among them -> of how many
-    reasons: dict[tuple[str, str], list[str]] = defaultdict(list)  # who and why -> embeddings
+    """Add to ``failures`` samples that methods could not embed, now or when the stored embeddings were made; returns how many, as notes."""
+    lost: dict[str, dict[str, int]] = defaultdict(dict)  # embeddings -> sample that they lack -> of how many
+    reasons: dict[tuple[str, str], list[str]] = defaultdict(list)  # sample and why -> embeddings
     for job in jobs:
         if isinstance(job, EmbeddingJob):
             what = f"{job} of {job.encoder}"
@@ -143,13 +133,13 @@ def _not_embedded(jobs: Iterable[StudyJob], failures: dict[str, str]) -> list[st
     ]
 
 
-def _kept(study: Study, population: Population) -> dict[str, dict[str, Given]]:
-    """Given embeddings that could be read."""
-    kept = {
-        name: {encoder: one for encoder, one in own.items() if (name, encoder) in population.given}
-        for name, own in study.embeddings.items()
+def _usable_vectors(study: Study, population: Population) -> dict[str, dict[str, VectorFile]]:
+    """Precomputed vectors that could be read."""
+    usable = {
+        name: {encoder: one for encoder, one in files.items() if (name, encoder) in population.vectors}
+        for name, files in study.embeddings.items()
     }
-    return {name: own for name, own in kept.items() if own}
+    return {name: files for name, files in usable.items() if files}
 
 
 def _first(reasons: Mapping[str, str]) -> str:
@@ -161,17 +151,22 @@ def _first(reasons: Mapping[str, str]) -> str:
 def _scan(
     encoder: str, bags: Mapping[str, Openable], fingerprints: Path, work: Work, placed: bool
 ) -> tuple[dict[str, Features], dict[str, str]]:
-    """Size and content of every bag, read only where its files have changed, and a sentence for each that cannot be used."""
+    """Size and content of every bag, read only where its files have changed, and why others cannot be used."""
     try:
         infos, failed = scan_bags(list(bags.values()), work)
     except InputError as error:  # bags of two encoders, half and half
         return {}, {encoder: str(error)}
     if len(infos) > 1 and all(info.patches == 1 for info in infos.values()):
-        return {}, {encoder: f"{encoder}: {ONE_ROW}"}
+        return {}, {
+            encoder: f"{encoder}: every slide has one row, a vector of the slide; use embeddings: {{name: folder}}."
+        }
     empty = {name: f"{name}: zero patches; it is left out." for name, info in infos.items() if info.patches == 0}
     named = {f"{encoder}: {name}": bags[name] for name in infos if name not in empty}
     contents, unreadable = fingerprint_all(named, fingerprints, work)
-    where = _places(named, work) if placed else {}
+    where: dict[str, str] = {}
+    if placed:  # a bag without coordinates fails where it is embedded
+        names, refs = list(named), list(named.values())
+        where = {names[n]: value for n, value in stream(_places_of, refs, "reading coordinates", work, {})}
     features = {
         ref.sample: Features(info.patches, contents[name], info.spec, info.dim, info.encoder, where.get(name, ""))
         for name, ref in named.items()
@@ -180,44 +175,33 @@ def _scan(
     return features, {**failed, **empty, **unreadable}
 
 
-def _places(named: Mapping[str, Openable], work: Work) -> dict[str, str]:
-    """Hash of where the patches of each lie; whoever cannot tell fails where it is embedded."""
-    names, without = list(named), dict[str, str]()
-    found = stream(_places_of, list(named.values()), "looking where patches lie", work, without)
-    return {names[index]: value for index, value in found}
-
-
 def _places_of(ref: Openable) -> str:
     return ref.open().places_fingerprint()
 
 
 def _readable(population: Population, features: Mapping[str, Mapping[str, Features]]) -> Population:
-    """Those whom every encoder could read, in every part of every split; a note says how many they are where others are left out."""
-    if not features:
+    """Samples that every encoder could read, in every part of every split; a note counts them where others are left out."""
+    there = set.intersection(*map(set, features.values())) if features else set(population.ids)
+    rows, number = [i for i, name in enumerate(population.ids) if name in there], len(population.ids)
+    if len(rows) == number:
         return population
-    there = set.intersection(*(set(known) for known in features.values()))
 
     def keep(ids: Sequence[str]) -> tuple[str, ...]:
         return tuple(name for name in ids if name in there)
 
-    splits = tuple(
-        replace(
-            s, train=keep(s.train), val=keep(s.val), test={part: keep(ids) for part, ids in s.test.items() if keep(ids)}
-        )
-        for s in population.splits
-    )
-    rows, number = [i for i, name in enumerate(population.ids) if name in there], len(population.ids)
-    if len(rows) == number:
-        return population
+    splits = [(s, {part: keep(ids) for part, ids in s.test.items()}) for s in population.splits]
     lost = next(name for name in population.ids if name not in there)
     note = f"The features of {number - len(rows)} of these {number} samples cannot be used, e.g. {lost}: {len(rows)} are in the study."
     return replace(
         population,
-        ids=tuple(population.ids[i] for i in rows),
+        ids=keep(population.ids),
         patients=tuple(population.patients[i] for i in rows),
         sites=tuple(population.sites[i] for i in rows),
         target=population.target.take(np.array(rows, np.int64)),
         table=population.table.iloc[rows],
-        splits=splits,
+        splits=tuple(
+            replace(s, train=keep(s.train), val=keep(s.val), test={part: ids for part, ids in test.items() if ids})
+            for s, test in splits
+        ),
         notes=(*population.notes, note),
     )

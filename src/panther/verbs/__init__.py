@@ -8,7 +8,7 @@ from them, `verb` checks the arguments of a call from Python. A verb writes file
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
@@ -78,10 +78,15 @@ def _checked(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[st
     try:
         return _validator(function)(**arguments)
     except ValidationError as error:
-        errors = error.errors(include_url=False)
-        name = errors[0]["loc"][0]
-        expected = dict.fromkeys(e["msg"].removeprefix("Input should be ") for e in errors if e["loc"][0] == name)
-        raise InputError(f"{name}: found {arguments[str(name)]!r}, expected {' or '.join(expected)}") from None
+        name = str(error.errors()[0]["loc"][0])
+        expected = [one["msg"] for one in error.errors(include_url=False) if one["loc"][0] == name]
+        raise InputError(format_invalid(name, arguments[name], expected)) from None
+
+
+def format_invalid(name: str, value: Any, expected: Iterable[str]) -> str:
+    """Pydantic's messages about a parameter as one line."""
+    texts = dict.fromkeys(text.removeprefix("Input should be ") for text in expected)
+    return f"{name}: found {value!r}, expected {' or '.join(texts)}"
 
 
 @functools.cache

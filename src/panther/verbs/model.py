@@ -51,7 +51,7 @@ def train(
         p.option(
             "probe, linear, mlp, structured, paper-classification, paper-survival.",
             panel=p.METHOD,
-            completer=p.names_of("panther.models.checks:head_names"),
+            completer=p.names_of("panther.models.heads:head_names"),
         ),
     ] = "probe",
     loss: Annotated[

@@ -7,7 +7,7 @@ from panther.verbs import parameters as p
 from panther.verbs import verb
 
 if TYPE_CHECKING:
-    from panther.report.make import Report
+    from panther.report.page import Report
 
 LARGE = 30e6  # bytes above which mail servers refuse
 
@@ -68,8 +68,8 @@ def make_report(
     >>> "<h1>My study</h1>" in report.html
     True
     """
-    from panther.report.make import Report, build_page, written_folder
-    from panther.report.material import Request, gather
+    from panther.report.material import gather
+    from panther.report.page import Report, build_page, written_folder
     from panther.storage.files import write_text
     from panther.store import check_output
 
@@ -79,7 +79,7 @@ def make_report(
         if output.suffix.lower() not in (".html", ".htm"):
             raise InputError(f"output: found {output}, expected a name that ends in .html")
         check_output(output, names)
-    material = gather(Request(run, folders, names, title, color_by))
+    material = gather(run, folders, names, title, color_by)
     report = Report(build_page(material), material.failures)
     if output is not None:
         write_text(output, report.html)

@@ -105,14 +105,11 @@ def new_study(
     ] = False,
 ) -> Text:
     """Write a study file to start from."""
-    from panther.study.literal import literal_text
-    from panther.study.templates import write_study, write_template
+    from panther.study.templates import find_template, literal_text, write_study
 
     path = output or Path(f"{name}.yaml")
-    if literal:
-        write_study(literal_text(name, path.stem), path)
-    else:
-        write_template(name, path)
+    text = literal_text(name, path.stem) if literal else find_template(name).text(path.stem)
+    write_study(text, path)
     return Text([f"{path}: fill in the paths, then run: panther run {path} -o {path.stem}/"], {"output": str(path)})
 
 

@@ -14,7 +14,7 @@ from panther.storage.clinical import USUAL, ClinicalTable, Columns, read_clinica
 from panther.storage.names import composed
 from panther.storage.prototypes import load_prototypes
 from panther.storage.survey import survey
-from panther.study.record import COHORT, read_record
+from panther.study.results import COHORT, read_record
 from panther.types import Openable, Prototypes
 from panther.viewer.discovery import NAMES, Discovered, Roots, find_features, sort_out
 

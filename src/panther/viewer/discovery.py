@@ -16,7 +16,7 @@ from panther.patches import same_encoder
 from panther.storage.bags import BAG_SUFFIXES, BagRef, files_below, list_bags
 from panther.storage.names import as_text, composed, not_text
 from panther.storage.survey import survey
-from panther.study.record import RECORD, STUDY
+from panther.study.results import RECORD, STUDY
 from panther.types import Openable, Prototypes
 
 ARTEFACTS = {

@@ -1,20 +1,31 @@
-"""Charts of a cohort's attribution, and the map of one slide's."""
+"""Files of an attribution: tables, charts of the cohort, and a map of each slide."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from panther.charts.chart import Chart
 from panther.charts.prototypes import contribution_swarm, contributions
-from panther.charts.style import GREY, plain_text, short
+from panther.charts.style import GREY, plain_text, save, short
 from panther.charts.to_matplotlib import draw as draw_charts
+from panther.engine import Work, stream
 from panther.explain import palette
 from panther.explain import slide_map as draw
-from panther.explain.attribution.mathematics import by_block, largest_pairs, partner
-from panther.explain.attribution.model import Attribution
-from panther.explain.names import colours, label
+from panther.explain.attribution import Attribution
+from panther.explain.attribution.mathematics import by_block, largest_pairs
+from panther.explain.maps import map_slide
+from panther.explain.names import label
+from panther.explain.scene import MapSettings, SlideJob
 from panther.explain.slide_map import DIVERGING, SlideMap, heat_colours, value_pixels
+from panther.storage.bags import BagRef
+from panther.storage.files import write_json
+from panther.storage.names import as_text
+from panther.storage.tables import write_spreadsheet
+from panther.types import Openable, Prototypes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,17 +39,17 @@ def contribution_chart(
     prototypes: Sequence[int],
     names: Mapping[int, str],
     title: str = "",
-    given: Mapping[int, str] | None = None,
+    colours: Mapping[int, str] | None = None,
 ) -> Chart:
     """Mean absolute contribution of the prototypes, by statistic; ``rows`` are those of one output in `attribution.json`.
 
-    ``given`` are colours that go before the palette's.
+    ``colours`` go before the palette's.
     """
     size = by_block(rows)
     statistics = dict.fromkeys(statistic for statistic, _ in size)
     by_statistic = {str(s): [size.get((s, c), 0.0) for c in prototypes] for s in statistics}
     shown = [names.get(c, f"C{c}") for c in prototypes]
-    return contributions(shown, by_statistic, [(given or {}).get(c) or palette.colour(c) for c in prototypes], title)
+    return contributions(shown, by_statistic, [(colours or {}).get(c) or palette.colour(c) for c in prototypes], title)
 
 
 def by_size(rows: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -49,58 +60,46 @@ def by_size(rows: Sequence[Mapping[str, Any]]) -> list[int]:
     return sorted(size, key=lambda c: (-size[c], c))
 
 
-def pair_title(row: Mapping[str, Any], names: Mapping[int, str]) -> str:
-    """`C3 lymphocytes beside C7 tumour`, of a row of two prototypes that touch."""
-    other = partner(row["statistic"])
-    assert other is not None
-    return f"{label(row['prototype'], names)} beside {'itself' if other == row['prototype'] else label(other, names)}"
-
-
-def mean_contributions(attribution: Attribution) -> list[dict[str, Any]]:
-    """Mean contribution and mean absolute one over the cohort: one row per output, prototype and statistic."""
-    mean, size = attribution.contributions.mean(0), np.abs(attribution.contributions).mean(0)  # (K, P) each
-    return [
-        {"output": output, "prototype": prototype, "statistic": statistic, "mean": float(mean[k, p]), "mean_absolute": float(size[k, p])}
-        for k, output in enumerate(attribution.outputs)
-        for p, (prototype, statistic) in enumerate(attribution.players)
-    ]  # fmt: skip
-
-
 def draw_cohort(attribution: Attribution) -> "Figure":
     """Mean size of each prototype's contribution by statistic, beside its contribution in each slide or patient; a matplotlib figure."""
-    totals, rows = attribution.by_prototype(), mean_contributions(attribution)  # (n, K, C)
+    totals, rows = attribution.by_prototype(), attribution.mean_contributions()  # (n, K, C)
     outputs = sorted(np.argsort(-np.abs(totals).mean((0, 2)), kind="stable")[:MOST_OUTPUTS].tolist())
     shown = np.argsort(-np.abs(totals).mean((0, 1)), kind="stable")[:MOST_PROTOTYPES].tolist()
-    titles = {c: label(c, dict(attribution.names)) for c in shown}
-    numbers, given = [f"C{c}" for c in shown], dict(enumerate(colours(attribution.namings, attribution.n_prototypes)))
+    titles = {c: label(c, attribution.names) for c in shown}
+    colours, of_samples = dict(enumerate(attribution.colours)), f"in each of {len(totals)} samples"
     grid = []
     for k in outputs:
         name = attribution.outputs[k]
-        own = [row for row in rows if row["output"] == name]
-        bars = contribution_chart(own, shown, titles, f"{name}: mean size of the contribution", given)
-        each = f"{name}: contribution in each of {len(totals)} samples"
-        grid.append([bars, contribution_swarm(numbers, totals[:, k, shown], [given[c] for c in shown], each)])
-        if pairs := largest_pairs(own, MOST_PAIRS):
-            grid.append(_pair_charts(attribution, pairs, k))
+        of_output = [row for row in rows if row["output"] == name]
+        grid.append(
+            [
+                contribution_chart(of_output, shown, titles, f"{name}: mean size of the contribution", colours),
+                contribution_swarm(
+                    [f"C{c}" for c in shown],
+                    totals[:, k, shown],
+                    [colours[c] for c in shown],
+                    f"{name}: contribution {of_samples}",
+                ),
+            ]
+        )
+        if pairs := largest_pairs(of_output, MOST_PAIRS):
+            columns = [attribution.players.index((row["prototype"], row["statistic"])) for row in pairs]
+            sizes = {"touching": [float(row["mean_absolute"]) for row in pairs]}
+            grey = [GREY] * len(pairs)
+            grid.append(
+                [
+                    contributions(
+                        list(map(attribution.pair_title, pairs)), sizes, grey, f"{name}: pairs that touch, mean size"
+                    ),
+                    contribution_swarm(
+                        [f"C{row['prototype']} {row['statistic']}" for row in pairs],
+                        attribution.contributions[:, k, columns],
+                        grey,
+                        f"{name}: pairs that touch, {of_samples}",
+                    ),
+                ]
+            )
     return draw_charts(grid, widths=(2, 3))
-
-
-def _pair_charts(attribution: Attribution, pairs: Sequence[Mapping[str, Any]], output: int) -> list[Chart]:
-    """The same of pairs of prototypes that touch."""
-    rows = [attribution.players.index((row["prototype"], row["statistic"])) for row in pairs]
-    numbers = [f"C{row['prototype']} {row['statistic']}" for row in pairs]
-    titles, grey = [pair_title(row, attribution.names) for row in pairs], [GREY] * len(pairs)
-    sizes = {"touching": [float(row["mean_absolute"]) for row in pairs]}
-    name = attribution.outputs[output]
-    return [
-        contributions(titles, sizes, grey, f"{name}: pairs that touch, mean size"),
-        contribution_swarm(
-            numbers,
-            attribution.contributions[:, output, rows],
-            grey,
-            f"{name}: pairs that touch, in each of {len(attribution.samples)} samples",
-        ),
-    ]
 
 
 class Shown(NamedTuple):
@@ -154,3 +153,74 @@ def _list(sheet: draw.Sheet, slide_map: SlideMap, shown: Shown, listed: Sequence
         colour = heat_colours(np.array([(value / limit + 1) / 2 if limit > 0 else 0.5]), DIVERGING)[0] / 255
         texts = f"{value:+.3f}", short(slide_map.title(c))
         sheet.legend_line(sheet.right, sheet.head + (line + 1.7) * draw.ROW * unit, tuple(colour), texts, (16, 66))
+
+
+def write_attribution(attribution: Attribution, folder: Path) -> list[Path]:
+    """Write `attribution.json`, `attribution.csv` and `cohort.png`."""
+    files = [folder / "attribution.json", folder / "attribution.csv", folder / "cohort.png"]
+    write_json(files[0], attribution.content())
+    rows = (
+        (sample, output, prototype, statistic, share)
+        for sample, contributions in zip(attribution.samples, attribution.contributions, strict=True)
+        for output, shares in zip(attribution.outputs, contributions, strict=True)
+        for (prototype, statistic), share in zip(attribution.players, shares.tolist(), strict=True)
+    )
+    write_spreadsheet(files[1], ("sample", "output", "prototype", "statistic", "contribution"), rows)
+    save(draw_cohort(attribution), files[2], dpi=150)
+    return files
+
+
+class SlidePictures(NamedTuple):
+    """Pictures of the slides that were written."""
+
+    files: list[Path]
+    notes: list[str]
+    failures: dict[str, str]
+
+
+def write_slides(
+    attribution: Attribution,
+    jobs: Sequence[tuple[str, SlideJob]],
+    prototypes: Prototypes,
+    settings: MapSettings,
+    folder: Path,
+    work: Work,
+) -> SlidePictures:
+    """Write `SLIDE.attribution.png` of every slide with coordinates.
+
+    ``jobs`` are the slides, each with the name of the slide or patient that was attributed: slides of a patient share its contributions.
+    """
+    row = {name: number for number, name in enumerate(attribution.samples)}
+    slides = [(job, outputs_to_show(attribution, row[name])) for name, job in jobs if name in row]
+    function = partial(
+        _write_slide, prototypes=prototypes, settings=replace(settings, device=work.device), folder=folder
+    )
+    failures: dict[str, str] = {}
+    written = {slides[index][0].sample: file for index, file in stream(function, slides, "drawing", work, failures)}
+    lacking = {  # all that a job can lack here is its image
+        "have no image of their name and are drawn on their coordinates": [
+            job.sample for job, _ in slides if job.notes
+        ],
+        "have no coordinates and no picture": [sample for sample, file in written.items() if file is None],
+    }
+    notes = [f"{len(names)} slides {what}, e.g. {names[0]}." for what, names in lacking.items() if names]
+    return SlidePictures([file for file in written.values() if file is not None], notes, failures)
+
+
+def _write_slide(
+    slide: tuple[SlideJob, Sequence[Shown]], *, prototypes: Prototypes, settings: MapSettings, folder: Path
+) -> Path | None:
+    job, outputs = slide
+    bag = job.ref.open()
+    if bag.places is None:
+        return None
+    path = folder / f"{bag.slide_id}.attribution.png"
+    save(draw_attribution(map_slide(bag, prototypes, settings, job.image), outputs), path)
+    return path
+
+
+def slides_of(ref: Openable, level: str) -> list[Openable]:
+    """Slides of a bag: of a patient's, one for each of its files."""
+    if level == "slide" or not isinstance(ref, BagRef):
+        return [ref]
+    return [BagRef(as_text(file.stem) or ref.sample, (file,), ref.reading) for file in ref.files]

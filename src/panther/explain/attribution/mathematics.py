@@ -20,21 +20,9 @@ NUMBERS = 1 << 22  # of an embedding evaluated at a time, 32 MB
 STATISTICS = {"weight": "pi", "mean": "mu", "variance": "Sigma"}  # as the paper writes them
 
 
-def statistic_of_pair(other: int) -> str:
-    """What a prototype's touching of another one is called: `beside C7`."""
-    return f"{BESIDE}{other}"
-
-
 def partner(statistic: str) -> int | None:
     """The other prototype of a pair; None where the statistic is of one alone."""
     return int(statistic.removeprefix(BESIDE)) if statistic.startswith(BESIDE) else None
-
-
-def block_of(statistic: str) -> str:
-    """What charts show a statistic as: itself, or the block that it belongs to."""
-    if partner(statistic) is not None:
-        return "space"
-    return "tail" if statistic.startswith("tail") else BLOCK.get(statistic, statistic)
 
 
 def owners(prototype: int, statistic: str) -> dict[int, float]:
@@ -47,20 +35,21 @@ def owners(prototype: int, statistic: str) -> dict[int, float]:
 
 def ownership(players: Sequence[tuple[int, str]]) -> np.ndarray:
     """Share (P, C) of each player that belongs to each prototype."""
-    found = [owners(*player) for player in players]
-    own = np.zeros((len(found), 1 + max((c for one in found for c in one), default=-1)))
-    for row, one in zip(own, found, strict=True):
-        for c, share in one.items():
-            row[c] = share
-    return own
+    owned = [owners(*player) for player in players]
+    shares = np.zeros((len(owned), 1 + max((c for one in owned for c in one), default=-1)))
+    for row, one in zip(shares, owned, strict=True):
+        row[list(one)] = list(one.values())
+    return shares
 
 
 def by_block(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], float]:
     """Mean absolute contributions of rows of `attribution.json`, by (what charts show, prototype)."""
     size: dict[tuple[str, int], float] = {}
     for row in rows:
-        for c, share in owners(row["prototype"], row["statistic"]).items():
-            key = block_of(row["statistic"]), c
+        statistic = row["statistic"]
+        block = "tail" if statistic.startswith("tail") else BLOCK.get(statistic, statistic)
+        for c, share in owners(row["prototype"], statistic).items():
+            key = block if partner(statistic) is None else "space", c
             size[key] = size.get(key, 0.0) + share * float(row["mean_absolute"])
     return size
 
@@ -81,15 +70,15 @@ class Players(NamedTuple):
         return len(self.names)
 
 
-def players(columns: Sequence[tuple[int, str, int]]) -> Players:
+def players_of(columns: Sequence[tuple[int, str, int]]) -> Players:
     """Players of an embedding whose numbers are (prototype, statistic, dimension), in the embedding's order."""
-    owners = [
-        (prototype, statistic_of_pair(j) if statistic == "touch" else STATISTICS.get(statistic, statistic))
+    owner = [
+        (prototype, f"{BESIDE}{j}" if statistic == "touch" else STATISTICS.get(statistic, statistic))
         for prototype, statistic, j in columns
     ]
-    names = tuple(dict.fromkeys(owners))
+    names = tuple(dict.fromkeys(owner))
     where = {name: p for p, name in enumerate(names)}
-    return Players(names, torch.tensor([where[owner] for owner in owners]))
+    return Players(names, torch.tensor([where[one] for one in owner]))
 
 
 def linear_shares(slope: Tensor, x: Tensor, mean: Tensor, member: Tensor) -> Tensor:
@@ -145,8 +134,8 @@ def shapley_by_permutation(
     inside = rank[:, None, :] < steps[:, None]  # (R, P + 1, P)
     values = _values(f, inside.reshape(-1, size), x, mean, member).unflatten(0, inside.shape[:2])  # (R, P + 1, K)
     gains = values.diff(dim=1)  # (R, P, K), in the order of entering
-    own = gains.gather(1, rank[..., None].expand(-1, -1, gains.shape[-1]))  # (R, P, K), by player
-    pairs = own.unflatten(0, (-1, 2)).mean(1)  # (R / 2, P, K)
+    by_player = gains.gather(1, rank[..., None].expand(-1, -1, gains.shape[-1]))  # (R, P, K)
+    pairs = by_player.unflatten(0, (-1, 2)).mean(1)  # (R / 2, P, K)
     error = pairs.std(0) / len(pairs) ** 0.5 if len(pairs) > 1 else torch.full_like(pairs[0], torch.nan)
     return pairs.mean(0).T, error.T
 

@@ -1,28 +1,353 @@
-"""Concordance: how far unsupervised prototypes agree with tissue classes, of a classifier trained on labelled tiles or of people."""
+"""Concordance: how far unsupervised prototypes agree with tissue classes, of a classifier trained on labelled tiles or of people.
 
-from panther.explain.concordance.agreement import Agreement, TumourMatch, agreement, match_tumour
-from panther.explain.concordance.compare import Concordance
-from panther.explain.concordance.make import concordance
-from panther.explain.concordance.tissue_classifier import (
-    ClassifierSettings,
-    TissueClassifier,
-    fit_classifier,
-    load_classifier,
-    save_classifier,
-    train_tissue_classifier,
+First the patches of every slide are counted, then prototypes get their classes, then each slide is compared.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from panther.aggregators import build
+from panther.charts.style import save
+from panther.errors import InputError
+from panther.explain import palette
+from panther.explain.concordance.agreement import (
+    UNKNOWN,
+    Agreement,
+    TumourMatch,
+    Window,
+    agreement,
+    contingency,
+    left_out_accuracy,
+    majority,
+    match_tumour,
+    tissue_of,
 )
+from panther.explain.concordance.draw import TumourMap, class_chart, class_maps, draw_classes, draw_tumour
+from panther.explain.concordance.tissue_classifier import PatchLabels, TissueClassifier
+from panther.explain.maps import map_slide
+from panther.explain.names import Naming, colours, entry, label
+from panther.explain.scene import MapSettings, SlideJob, assign
+from panther.storage.files import write_json, write_text
+from panther.storage.tables import write_spreadsheet
+from panther.types import Prototypes
+from panther.version import __version__
 
-__all__ = [
-    "Agreement",
-    "ClassifierSettings",
-    "Concordance",
-    "TissueClassifier",
-    "TumourMatch",
-    "agreement",
-    "concordance",
-    "fit_classifier",
-    "load_classifier",
-    "match_tumour",
-    "save_classifier",
-    "train_tissue_classifier",
-]
+FORMAT = 1
+CONCORDANCE = "concordance.json"
+WRITTEN = ("concordance.*", "*.csv", "names.suggested.yaml", "*.classes.png", "*.tumour.png")  # patterns
+PURE = 0.7  # share of one class from which a prototype is named by it alone
+SATURATED = 0.9  # share of patches from which a note is due
+WAYS = {
+    "members": "named by their members",
+    "centroid": "by their centroid",
+    "members_of_other_slides": "by other slides' members",
+}
+
+
+@dataclass(frozen=True)
+class ConcordanceSettings:
+    """What is compared, and how it is drawn; the same for all slides."""
+
+    prototypes: Prototypes
+    labels: TissueClassifier | PatchLabels  # source of the patches' classes
+    maps: MapSettings
+    positive: tuple[int, ...] = ()  # classes that are tumour
+    class_from: str = "members"  # what gives a prototype its class: members or centroid
+    region: Window | None = None  # to enlarge; None: where most tumour is
+
+
+@dataclass(frozen=True)
+class SlideCounts:
+    """One slide after the first pass."""
+
+    slide: str
+    counts: np.ndarray  # (C, K) patches
+    patches: int  # also those without a label
+
+
+@dataclass(frozen=True)
+class PrototypeClasses:
+    """Classes of the prototypes, UNKNOWN where there is none."""
+
+    counts: np.ndarray  # (C, K) of the cohort
+    members: np.ndarray  # (C,) commonest class of the members
+    centroid: np.ndarray | None  # (C,) class of the centroid
+    chosen: np.ndarray  # (C,) the one in use
+    tumour: tuple[int, ...] = ()  # prototypes of a positive class
+
+    @property
+    def share(self) -> np.ndarray:
+        """Share of members that have the prototype's class, (C,); 0 where there are none."""
+        rows = np.arange(len(self.counts))
+        return np.where(self.chosen == UNKNOWN, 0, self.counts[rows, self.chosen]) / np.maximum(self.counts.sum(1), 1)
+
+
+@dataclass(frozen=True)
+class SlideAgreement:
+    """One slide after the second pass."""
+
+    slide: str
+    agreement: Agreement
+    tumour: TumourMatch | None = None
+    files: tuple[Path, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Concordance:
+    """How far prototypes and tissue classes agree, over the cohort and on each slide."""
+
+    settings: ConcordanceSettings
+    counts: tuple[SlideCounts, ...]
+    classes: PrototypeClasses
+    slides: Mapping[str, SlideAgreement] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    failures: Mapping[str, str] = field(default_factory=dict)  # slide -> sentence
+    files: tuple[Path, ...] = ()  # that were written
+
+    @cached_property
+    def agreement(self) -> Agreement:
+        """Over all patches, with the classes in use."""
+        return agreement(self.classes.counts, self.classes.chosen)
+
+    @cached_property
+    def accuracy_by(self) -> dict[str, float | None]:
+        """Share of patches that agree by each way of naming."""
+        ways = {"members": self.classes.members, "centroid": self.classes.centroid}
+        accuracies = {
+            way: agreement(self.classes.counts, labels).accuracy for way, labels in ways.items() if labels is not None
+        }
+        return {**accuracies, "members_of_other_slides": left_out_accuracy([one.counts for one in self.counts])}
+
+    def suggested(self, c: int) -> str:
+        """Name for a prototype: its class, or its two commonest where none is clear."""
+        counts, classes, chosen = self.classes.counts[c], self.settings.labels.classes, int(self.classes.chosen[c])
+        if chosen == UNKNOWN:
+            return ""
+        other = int(np.argsort(-counts, kind="stable")[0 if counts.argmax() != chosen else 1])
+        is_mixed = self.classes.share[c] < PURE and counts[other] > 0
+        return f"{classes[chosen]}, with {classes[other]}" if is_mixed else classes[chosen]
+
+    def to_lines(self) -> list[str]:
+        """Agreement over the cohort, of each class, and of each slide's tumour."""
+        agreed, count = self.agreement, len(self.counts)
+        accuracies = ", ".join(
+            f"{value:.3f} {WAYS[way]}" for way, value in self.accuracy_by.items() if value is not None
+        )
+        lines = [
+            f"{count} slide{'s' if count > 1 else ''}, {int(self.classes.counts.sum()):,} patches with a class ({len(self.files)} files)",
+            f"Patches whose prototype has their class: {accuracies}",
+            f"Prototypes against classes: AMI {_number(agreed.ami)}, ARI {_number(agreed.ari)}; "
+            f"once named: AMI {_number(agreed.ami_named)}, ARI {_number(agreed.ari_named)}",
+        ]
+        for k, (name, score) in enumerate(zip(self.settings.labels.classes, agreed.per_class, strict=True)):
+            prototypes = " ".join(f"C{c}" for c in (self.classes.chosen == k).nonzero()[0]) or "none"
+            lines.append(f"  {name}: {score.patches:,} patches, F1 {_number(score.f1)}, prototypes {prototypes}")
+        for one in list(self.slides.values())[:20]:
+            if (match := one.tumour) is not None:
+                numbers = [
+                    f"AUROC {_number(auroc)}, Spearman {_number(spearman)}, Dice {_number(dice)}"
+                    for auroc, spearman, dice in (
+                        (match.auroc, match.spearman, match.dice),
+                        (match.auroc_all, match.spearman_all, match.dice_all),
+                    )
+                ]
+                lines.append(
+                    f"  {one.slide}: C{match.prototype} (pi {match.weight:.2f}) finds tumour with {numbers[0]}; all tumour prototypes: {numbers[1]}"
+                )
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """Files that were written, and the content of `concordance.json`."""
+        return {"files": [str(file) for file in self.files], **self.content()}
+
+    def content(self) -> dict[str, Any]:
+        """Plain values; None where a number is not defined."""
+        settings, agreed, counts, classes = (
+            self.settings,
+            self.agreement,
+            self.classes.counts,
+            self.settings.labels.classes,
+        )
+        count = len(settings.prototypes)
+        names = [*classes, None]  # UNKNOWN is the last
+        shown = colours(settings.maps.namings, count)
+        centroid = self.classes.centroid
+        return {
+            "format": FORMAT,
+            "version": __version__,
+            "source": settings.labels.to_dict(),
+            "settings": {"method": settings.maps.method, **settings.maps.options, "by": settings.class_from},
+            "prototypes_hash": settings.prototypes.content_hash(),
+            "classes": [{"class": name, "colour": palette.colour(k)} for k, name in enumerate(classes)],
+            "positive": [classes[k] for k in settings.positive],
+            "tumour_prototypes": list(self.classes.tumour),
+            "prototypes": [
+                {
+                    "prototype": c,
+                    "name": settings.maps.names.get(c),
+                    "colour": shown[c],
+                    "class": names[self.classes.chosen[c]],
+                    "share": float(self.classes.share[c]),
+                    "patches": int(counts[c].sum()),
+                    "class_of_members": names[self.classes.members[c]],
+                    "class_of_centroid": None if centroid is None else names[centroid[c]],
+                    "suggested": self.suggested(c) or None,
+                }
+                for c in range(count)
+            ],
+            "confusion": counts.tolist(),  # C x K patches
+            "agreement": {
+                **_numbers(agreed),
+                "patches": int(counts.sum()),
+                "unlabelled": sum(one.patches for one in self.counts) - int(counts.sum()),
+                "slides": len(self.counts),
+                "accuracy_by": self.accuracy_by,
+                "table": agreed.table.tolist(),  # K x K: rows the patch's class, columns its prototype's
+            },
+            "per_class": [
+                {"class": name, **asdict(score)} for name, score in zip(classes, agreed.per_class, strict=True)
+            ],
+            "slides": [_slide(one, self.slides.get(one.slide)) for one in self.counts],
+            "notes": list(self.notes),
+        }
+
+
+def count_slide(job: SlideJob, settings: ConcordanceSettings) -> SlideCounts:
+    """First pass: patches of each prototype and class."""
+    bag, prototypes = job.ref.open(), settings.prototypes
+    module = build(settings.maps.method, prototypes, settings.maps.options)
+    labels = assign(prototypes.prepared(bag), module, settings.maps.device).assignment.argmax(1).numpy()
+    tissue = tissue_of(settings.labels.label(bag))
+    counts = contingency(labels, tissue, (len(prototypes), len(settings.labels.classes)))
+    return SlideCounts(bag.slide_id, counts, len(bag))
+
+
+def centroid_classes(settings: ConcordanceSettings) -> np.ndarray | None:
+    """Classes (C,) of the centroids, None where they are not defined; refused where the prototypes are to be named by them."""
+    classes = settings.labels.label_prototypes(settings.prototypes)
+    if classes is None and settings.class_from == "centroid":
+        raise InputError(
+            "class_from: centroid requires a tissue classifier and prototypes of features that were not normalised; use members"
+        )
+    return classes
+
+
+def name_prototypes(counted: Sequence[SlideCounts], settings: ConcordanceSettings) -> PrototypeClasses:
+    """Classes of the prototypes from all slides' counts, and from their centroids where they are defined.
+
+    Tumour are prototypes of a positive class: by their given name where it is, or is before its first comma, a class; else by their class.
+    Only whole names of classes count: "stroma, with tumour" is stroma, and "no tumour" is not tumour.
+    """
+    counts = np.sum([one.counts for one in counted], 0)
+    members, centroid = majority(counts), centroid_classes(settings)
+    chosen = members if centroid is None or settings.class_from == "members" else centroid
+    tumour = []
+    for c, tissue in enumerate(chosen.tolist()):
+        name = settings.maps.names.get(c, "").casefold()
+        words = {name.strip(), name.partition(",")[0].strip()}
+        named = {k for k, word in enumerate(settings.labels.classes) if word.casefold() in words}
+        if (named or {tissue}) & set(settings.positive):
+            tumour.append(c)
+    return PrototypeClasses(counts, members, centroid, chosen, tuple(tumour))
+
+
+def compare_slide(
+    slide: tuple[SlideJob, SlideCounts], settings: ConcordanceSettings, classes: PrototypeClasses, folder: Path | None
+) -> SlideAgreement:
+    """Second pass: one slide's agreement, its tumour prototype, and its pictures where ``folder`` is given."""
+    job, counted = slide
+    agreed = agreement(counted.counts, classes.chosen)
+    if folder is None and not classes.tumour:
+        return SlideAgreement(counted.slide, agreed)
+    bag = job.ref.open()
+    probabilities = settings.labels.label(bag)
+    tumour = probabilities[:, list(settings.positive)].sum(1)  # NaN stays NaN
+    if folder is None or bag.places is None:
+        missing = f"{counted.slide}: no coordinates in the file, so there are no pictures of it."
+        module = build(settings.maps.method, settings.prototypes, settings.maps.options)
+        rows, weights = assign(settings.prototypes.prepared(bag), module, settings.maps.device)
+        match = match_tumour(rows.float().numpy(), weights.numpy(), tumour, classes.tumour)
+        return SlideAgreement(counted.slide, agreed, match, (), () if folder is None else (missing,))
+    slide_map = map_slide(bag, settings.prototypes, settings.maps, job.image)
+    match = match_tumour(slide_map.assignment, slide_map.weights, tumour, classes.tumour)
+    files = [folder / f"{slide_map.slide}.classes.png"]
+    maps = class_maps(slide_map, classes.chosen, tissue_of(probabilities), settings.labels.classes)
+    save(draw_classes(slide_map, *maps), files[0])
+    if match is not None:
+        files.append(folder / f"{slide_map.slide}.tumour.png")
+        heat = TumourMap(slide_map, tumour, match, classes.tumour, job.image, settings.region)
+        words = " + ".join(settings.labels.classes[k] for k in settings.positive)
+        save(draw_tumour(heat, settings.maps, words), files[-1])
+    return SlideAgreement(slide_map.slide, agreed, match, tuple(files), job.notes)
+
+
+def saturation_note(concordance: Concordance) -> list[str]:
+    """Sentence where posteriors are so near 0 and 1 that a heatmap shows only two colours."""
+    parts = [one.tumour.saturated for one in concordance.slides.values() if one.tumour is not None]
+    # other methods' shares are hard, or are not posteriors, by design
+    if concordance.settings.maps.method != "panther" or not parts or float(np.median(parts)) < SATURATED:
+        return []
+    return [
+        f"Posteriors are within 0.01 of 0 or 1 in {np.median(parts):.0%} of a slide's patches (median): in {concordance.settings.prototypes.dim} "
+        "dimensions they saturate, so the heatmap is nearly a mask (ranks still tell small from smaller); the setting temperature=10 softens it."
+    ]
+
+
+def write_concordance(concordance: Concordance, folder: Path) -> list[Path]:
+    """Write everything that is not of one slide; returns the files."""
+    content, settings, counts = concordance.content(), concordance.settings, concordance.classes.counts
+    write_json(folder / CONCORDANCE, content)
+    shares = counts / np.maximum(counts.sum(1), 1)[:, None]
+    tables = {
+        "prototypes.csv": _flat(content["prototypes"]),
+        "classes.csv": _flat(content["per_class"]),
+        "slides.csv": _flat(content["slides"]),
+        "confusion.csv": (
+            ["prototype", "patches", *(f"share {name}" for name in settings.labels.classes)],
+            [[f"C{c}", int(counts[c].sum()), *map(float, row)] for c, row in enumerate(shares)],
+        ),
+    }
+    for name, (header, rows) in tables.items():
+        write_spreadsheet(folder / name, header, rows)
+    lines = [
+        "# Suggested by `panther concordance`: look at the patches, correct, save as names.yaml, then: panther atlas ... --names names.yaml\n"
+    ]
+    for c, row in enumerate(counts):  # names that prototypes have stay
+        members = int(row.sum())
+        comment = f"  # {concordance.classes.share[c]:.0%} of {members:,} patches" if members else "  # no patches"
+        naming = settings.maps.namings.get(c, Naming())
+        naming = replace(naming, name=naming.name or concordance.suggested(c))
+        lines.append(f"C{c}: {entry(naming)}".rstrip() + comment + "\n")
+    write_text(folder / "names.suggested.yaml", "".join(lines))
+    names = [label(c, settings.maps.names) for c in range(len(settings.prototypes))]
+    save(class_chart(content, names).figure(), folder / "concordance.png")
+    return [folder / name for name in (CONCORDANCE, *tables, "names.suggested.yaml", "concordance.png")]
+
+
+def _slide(counted: SlideCounts, compared: SlideAgreement | None) -> dict[str, Any]:
+    row = {"slide": counted.slide, "patches": counted.patches, "labelled": int(counted.counts.sum())}
+    if compared is None:
+        return row
+    tumour = {} if compared.tumour is None else asdict(compared.tumour)
+    numbers = _numbers(compared.agreement) | {f"tumour_{name}": value for name, value in tumour.items()}
+    return {**row, **numbers, "files": [file.name for file in compared.files]}
+
+
+def _numbers(agreement: Agreement) -> dict[str, float | None]:
+    return {name: getattr(agreement, name) for name in ("accuracy", "ari", "ami", "ari_named", "ami_named")}
+
+
+def _flat(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[Any]]]:
+    """Header and rows of plain values; what one row has and another has not is left empty."""
+    header = list(dict.fromkeys(name for row in rows for name, value in row.items() if not isinstance(value, list)))
+    return header, [["" if row.get(name) is None else row[name] for name in header] for row in rows]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

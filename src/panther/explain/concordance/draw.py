@@ -27,8 +27,25 @@ ZOOM, FEWEST = 0.25, 6  # an enlarged window: part of the picture's sides, but a
 def class_maps(
     slide_map: SlideMap, labels: np.ndarray, tissue: np.ndarray, classes: Sequence[str]
 ) -> tuple[SlideMap, SlideMap]:
-    """Map of the prototypes' classes (labels (C,)) and of the patches' own (tissue (N,)), in one set of colours."""
-    return _class_map(slide_map, labels[slide_map.labels], classes), _class_map(slide_map, tissue, classes)
+    """Map of the prototypes' classes (labels (C,)) and of the patches' own (tissue (N,)), in one set of colours.
+
+    Patches without a class are left out, so the image shows through.
+    """
+    namings = {k: Naming(name) for k, name in enumerate(classes)}
+
+    def class_map(tissue: np.ndarray) -> SlideMap:
+        known = tissue != UNKNOWN
+        rows = np.eye(len(classes), dtype=np.float32)[tissue[known]]
+        weights = rows.sum(0, dtype=np.float64) / max(1, len(rows))
+        return replace(_only(slide_map, known), assignment=rows, weights=weights, namings=namings)
+
+    return class_map(labels[slide_map.labels]), class_map(tissue)
+
+
+def _only(slide_map: SlideMap, kept: np.ndarray) -> SlideMap:
+    """Map of some of the patches (N,), without their shares."""
+    grid = slide_map.grid._replace(cells=slide_map.grid.cells[kept], layer=slide_map.grid.layer[kept])
+    return replace(slide_map, grid=grid)
 
 
 @plain_text
@@ -41,7 +58,11 @@ def draw_classes(slide_map: SlideMap, by_prototype: SlideMap, by_patch: SlideMap
     width = (116 + 6.6 * max(len(short(name)) for name in names.values())) * unit
     least = (len(names) + 2) * draw.ROW * unit + 30 * unit
     sheet = draw.Sheet([*draw.original(slide_map), *maps.items()], width, unit, least=least)
-    _class_legend(sheet, by_prototype.weights, by_patch.weights, names)
+    row = draw.ROW * unit
+    sheet.write(sheet.right + 16 * unit, sheet.head + 0.5 * row, "prototypes | patches", size=8, color="#555555")
+    for k, name in names.items():
+        texts = f"{by_prototype.weights[k]:.2f} | {by_patch.weights[k]:.2f}", short(name)
+        sheet.legend_line(sheet.right, sheet.head + (k + 1.5) * row, palette.colour(k), texts, (16, 90))
     draw.add_scale_bar_and_outline(sheet, slide_map)
     return sheet.figure
 
@@ -50,7 +71,7 @@ def draw_classes(slide_map: SlideMap, by_prototype: SlideMap, by_patch: SlideMap
 class TumourMap:
     """One slide's tumour: by the classes' probability, and by the posterior of a prototype."""
 
-    found: SlideMap
+    slide_map: SlideMap
     probability: np.ndarray  # (N,), NaN where nothing is known
     match: TumourMatch
     tumour: tuple[int, ...]  # all prototypes of the tumour
@@ -64,7 +85,7 @@ def draw_tumour(heat: TumourMap, settings: MapSettings, positive: str) -> Any:
 
     Below them a window is enlarged. Returns a matplotlib figure.
     """
-    whole = heat.found.within(draw.PANEL)
+    whole = heat.slide_map.within(draw.PANEL)
     near = replace(whole, view=_window_view(heat, whole.view, settings))
     unit = draw.unit_of(whole)
     titles = _titles(heat, positive)
@@ -72,10 +93,10 @@ def draw_tumour(heat: TumourMap, settings: MapSettings, positive: str) -> Any:
     enlarged = ["enlarged"] * (not whole.view.blank) + [""] * len(titles)
     pictures = [*(picture for _, picture in draw.original(near)), *_heatmaps(near, heat)]
     sheet = draw.Sheet([*panels, *zip(enlarged, pictures, strict=True)], 0, unit, rows=2)
-    for row, found in enumerate((whole, near)):
+    for row, part_map in enumerate((whole, near)):
         part = copy(sheet)  # the rows have scale bars of their own
         part.axes = sheet.axes[row * sheet.columns : (row + 1) * sheet.columns]
-        draw.add_scale_bar_and_outline(part, found)
+        draw.add_scale_bar_and_outline(part, part_map)
     for ax in sheet.axes[: sheet.columns]:
         _frame(ax, whole.view, near.view, unit)
     return sheet.figure
@@ -91,32 +112,10 @@ def class_chart(content: Mapping[str, Any], names: Sequence[str]) -> Chart:
     return class_table(np.array(content["confusion"]), chosen, names, classes, colours, truth)
 
 
-def _class_map(slide_map: SlideMap, tissue: np.ndarray, classes: Sequence[str]) -> SlideMap:
-    """Patches in the colours of classes; those without one are left out, so the image shows through."""
-    known = tissue != UNKNOWN
-    grid = slide_map.grid._replace(cells=slide_map.grid.cells[known], layer=slide_map.grid.layer[known])
-    rows = np.eye(len(classes), dtype=np.float32)[tissue[known]]
-    weights = rows.sum(0, dtype=np.float64) / max(1, len(rows))
-    names = {k: Naming(name) for k, name in enumerate(classes)}
-    return SlideMap(
-        slide_map.slide, grid, rows, weights, slide_map.view, names, slide_map.outline, paint=slide_map.paint
-    )
-
-
-def _class_legend(sheet: draw.Sheet, first: np.ndarray, second: np.ndarray, names: Mapping[int, str]) -> None:
-    """Colour and name of each class, with its share of the patches on either picture."""
-    unit, row = sheet.unit, draw.ROW * sheet.unit
-    sheet.write(sheet.right + 16 * unit, sheet.head + 0.5 * row, "prototypes | patches", size=8, color="#555555")
-    for k, name in names.items():
-        texts = f"{first[k]:.2f} | {second[k]:.2f}", short(name)
-        sheet.legend_line(sheet.right, sheet.head + (k + 1.5) * row, palette.colour(k), texts, (16, 90))
-
-
 def _heatmaps(slide_map: SlideMap, heat: TumourMap) -> list[np.ndarray]:
     """Probability of the tumour (patches without a label are left out), posterior of its prototype and of all, where there are more."""
     known = np.isfinite(heat.probability)
-    grid = slide_map.grid._replace(cells=slide_map.grid.cells[known], layer=slide_map.grid.layer[known])
-    labelled = replace(slide_map, grid=grid, assignment=heat.probability[known, None])
+    labelled = replace(_only(slide_map, known), assignment=heat.probability[known, None])
     shown = [[heat.match.prototype], *([list(heat.tumour)] if len(heat.tumour) > 1 else [])]
     posteriors = [
         replace(slide_map, assignment=slide_map.assignment[:, columns].sum(1, keepdims=True)) for columns in shown
@@ -127,7 +126,7 @@ def _heatmaps(slide_map: SlideMap, heat: TumourMap) -> list[np.ndarray]:
 def _titles(heat: TumourMap, positive: str) -> list[str]:
     """What the heatmaps show; what is cut off where the picture is narrow comes last."""
     match = heat.match
-    number, _, name = heat.found.title(match.prototype).partition(" ")
+    number, _, name = heat.slide_map.title(match.prototype).partition(" ")
     titles = [f"{positive}: dark 0, yellow 1"]
     titles.append(f"posterior of {number} (π {match.weight:.3f}): {_scores(match.auroc, match.dice)} {name}".rstrip())
     if len(heat.tumour) > 1:
@@ -143,15 +142,23 @@ def _scores(auroc: float | None, dice: float | None) -> str:
 def _window_view(heat: TumourMap, view: View, settings: MapSettings) -> View:
     """Picture of the window, as large as the whole picture and of its shape."""
     width, height = view.size
-    corners, pitch = heat.found.grid.corners, heat.found.grid.pitch
-    if heat.region is not None:
+    corners, pitch = heat.slide_map.grid.corners, heat.slide_map.grid.pitch
+    extent = np.array(view.size) / view.scale
+    if heat.region is None:  # the window with the most tumour, a part of the picture
+        part = min(1.0, max(ZOOM, FEWEST * pitch / float(extent.min())))
+        across, down = (extent * part).tolist()
+        x, y, w, h = densest_window(corners, pitch, heat.probability, (across, down))
+    else:
         x, y, w, h = heat.region
         if not ((corners < (x + w, y + h)) & (corners + pitch > (x, y))).all(1).any():
-            raise InputError(
-                f"{heat.found.slide}: no patch lies in `region={x:g},{y:g},{w:g},{h:g}`; give another one."
-            )
-    window = _densest(heat, view) if heat.region is None else _shaped(heat.region, width / height)
-    x, y, w, h = _inside(window, view)
+            raise InputError(f"region: no patch of {heat.slide_map.slide} lies in {x:g},{y:g},{w:g},{h:g}")
+        # grown about its centre to the picture's shape, so that nothing is stretched
+        across, down = max(w, h * width / height), max(h, w * height / width)
+        x, y, w, h = x + (w - across) / 2, y + (h - down) / 2, across, down
+    low = np.array(view.origin)
+    x, y = np.clip(
+        (x, y), low, np.maximum(low, low + extent - (w, h))
+    ).tolist()  # moved into the picture as far as it fits
     scale = width / w, height / h
     if heat.image is None:
         return replace(view, background=np.full((height, width, 3), 255, np.uint8), scale=scale, origin=(x, y))
@@ -161,29 +168,6 @@ def _window_view(heat: TumourMap, view: View, settings: MapSettings) -> View:
         box = (x / factor, y / factor, (x + w) / factor, (y + h) / factor)
         pixels = slide.resampled(level, box, (width, height))
     return replace(view, background=pixels, scale=scale, origin=(x, y))
-
-
-def _densest(heat: TumourMap, view: View) -> Window:
-    """Window with the most tumour, a part of the picture."""
-    extent = np.array(view.size) / view.scale
-    part = min(1.0, max(ZOOM, FEWEST * heat.found.grid.pitch / float(extent.min())))
-    across, down = (extent * part).tolist()
-    return densest_window(heat.found.grid.corners, heat.found.grid.pitch, heat.probability, (across, down))
-
-
-def _inside(window: Window, view: View) -> Window:
-    """Window moved into the picture as far as it fits."""
-    x, y, w, h = window
-    low = np.array(view.origin)
-    x, y = np.clip((x, y), low, np.maximum(low, low + np.array(view.size) / view.scale - (w, h))).tolist()
-    return x, y, w, h
-
-
-def _shaped(region: Window, aspect: float) -> Window:
-    """Region grown about its centre to the picture's shape, so that nothing is stretched."""
-    x, y, w, h = region
-    across, down = max(w, h * aspect), max(h, w / aspect)
-    return x + (w - across) / 2, y + (h - down) / 2, across, down
 
 
 def _frame(ax: Any, whole: View, near: View, unit: float) -> None:

@@ -1,25 +1,16 @@
-"""The tabs, one function each: Material -> HTML, or None where there is nothing to show."""
+"""The tabs, one function each: Material -> context of the macro of its name in `tabs.html`, or None where there is nothing to show."""
 
 from collections.abc import Callable
+from typing import Any
 
-from panther.report.html import Html
 from panther.report.material import Material
-from panther.report.sections.attribution import attribution
-from panther.report.sections.cohort import cohort, splits
-from panther.report.sections.curves import curves
-from panther.report.sections.diagnostics import diagnostics, reproduce
-from panther.report.sections.mixtures import mixtures
-from panther.report.sections.pictures import maps
-from panther.report.sections.prototypes import agreement, prototypes
-from panther.report.sections.results import results
-from panther.report.sections.retrieval import retrieval
-from panther.report.sections.shuffle import shuffle
-from panther.report.sections.summary import summary
-from panther.report.sections.sureness import sureness
+from panther.report.sections.cohort import cohort, reproduce, splits
+from panther.report.sections.predictions import curves, sureness
+from panther.report.sections.prototypes import agreement, attribution, diagnostics, maps, mixtures, prototypes
+from panther.report.sections.results import results, retrieval, shuffle, summary
 
-Section = Callable[[Material], Html | None]
-
-SECTIONS: dict[str, Section] = {
+SECTIONS: dict[str, Callable[[Material], dict[str, Any] | None]] = {
+    "Summary": summary,
     "Cohort": cohort,
     "Splits": splits,
     "Results": results,
@@ -37,5 +28,3 @@ SECTIONS: dict[str, Section] = {
 }
 # tabs that show what other commands wrote: a file that is not as expected costs the tab, not the report
 FOREIGN = ("Prototypes", "Tissue classes", "Attribution")
-
-__all__ = ["FOREIGN", "SECTIONS", "Section", "summary"]

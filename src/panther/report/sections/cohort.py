@@ -1,20 +1,19 @@
-"""Tabs: who is in the study, who trained and who tested, and the check that no patient did both."""
+"""Tabs of what went in: the cohort, its division into training and test, and the settings."""
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import yaml
 
-from panther.charts.results import counts as counts_chart
 from panther.charts.results import histogram, stacked
 from panther.charts.survival import survival_curves
 from panther.evaluation.survival_metrics import kaplan_meier
 from panther.report.checks import overlaps
-from panther.report.data import Run
-from panther.report.html import DASH, Html, details, join, listing, paragraph, plot, plural, table, tag, tiles, words
+from panther.report.data import Run, cohorts_of, has_label, observed, outcome_of, short
+from panther.report.figures import Figure, plural
 from panther.report.material import Material
-from panther.report.outcomes import has_label, observed, outcome_of, short
 from panther.study.file import ColumnSplits
 from panther.study.tables import part_name
 
@@ -22,235 +21,138 @@ MOST_SITES, MOST_FOLD_SITES = 30, 40  # in a chart
 PARTS = {"train": "training", "val": "validation", "test": "test"}
 
 
-def cohort(material: Material) -> Html:
-    """Counts, the outcome, sizes, and the notes of the run on the tables."""
+def cohort(material: Material) -> dict[str, Any]:
+    """Counts, the outcome, sites, sizes, and the notes of the run on the tables."""
     run = material.run
-    return join(
-        tag("h2", "Cohort"),
-        tiles(counts(run)),
-        tag("h3", "What is predicted"),
-        _outcome(run),
-        _sites(run),
-        _sizes(run),
-        tag("h3", "What the run noted") if run.record["notes"] else None,
-        listing([words(note) for note in run.record["notes"]]),
-        details("Columns of the clinical table", _columns(run)),
-    )
+    columns = []
+    for name, values in run.cohort.items():
+        known = values[values != ""]
+        common = ", ".join(f"{value} ({n})" for value, n in known.value_counts().head(3).items())
+        frequent = common if known.nunique() <= 60 else f"e.g. {known.iloc[0]}"
+        columns.append([name, len(known), known.nunique(), frequent])
+    return {
+        "tiles": count_tiles(run),
+        "outcome": OUTCOME_FIGURES[run.kind](run, cohorts_of(run)),
+        "sites": _sites(run),
+        "sizes": _sizes(run),
+        "notes": run.record["notes"],
+        "columns": columns,
+    }
 
 
-def counts(run: Run) -> dict[str, str]:
+def count_tiles(run: Run) -> dict[str, str]:
     """The size of the study in a few numbers."""
     table = run.cohort
-    external = {p for name, ids in cohort_of(run).items() if name != "study" for p in run.patients(ids)}
-    found = {
+    external = {p for name, ids in cohorts_of(run).items() if name != "study" for p in run.patients(ids)}
+    tiles = {
         "patients" + (f" ({len(external):,} external)" if external else ""): f"{table['patient'].nunique():,}",
         "slides": f"{pd.to_numeric(table['n_slides']).sum():,.0f}",
     }
     for name in (c for c in table.columns if c == "patches" or c.startswith("patches_")):
-        found[name.replace("_", ", ")] = f"{pd.to_numeric(table[name], errors='coerce').sum():,.0f}"
-    found |= dict([outcome_of(run).tile])
+        tiles[name.replace("_", ", ")] = f"{pd.to_numeric(table[name], errors='coerce').sum():,.0f}"
+    tiles |= dict([outcome_of(run).tile])
     sites = table.loc[table["site"] != "", "site"].nunique()
-    return found | ({"sites": f"{sites:,}"} if sites else {})
+    return tiles | ({"sites": f"{sites:,}"} if sites else {})
 
 
-def cohort_of(run: Run) -> dict[str, list[str]]:
-    """Samples of the study itself, and of each external cohort."""
-    external: dict[str, dict[str, None]] = {}  # all folds together, each sample once
-    for parts in run.folds:
-        for name, ids in parts.items():
-            if name.startswith("test_"):
-                external.setdefault(name.removeprefix("test_"), {}).update(dict.fromkeys(ids))
-    elsewhere = {sample for ids in external.values() for sample in ids}
-    own = [sample for sample in run.cohort.index if sample not in elsewhere]
-    return {"study": own, **{name: list(ids) for name, ids in external.items()}}
+def _count_figure(key: str, rows: list[str], groups: list[str], count: Any, counted: str, caption: str = "") -> Figure:
+    """Stacked bars of counts (rows, groups), with all of them as its description."""
+    count = np.array(count).reshape(len(rows), len(groups))
+    cells = (", ".join(f"{name} {n}" for name, n in zip(groups, row, strict=True)) for row in count)
+    alt = "; ".join(f"{name}: {cell}" for name, cell in zip(rows, cells, strict=True))
+    return Figure(key, stacked(rows, groups, count, counted), f"Number of {counted}. {alt}", caption)
 
 
-def _outcome(run: Run) -> Html:
-    return OUTCOME[run.kind](run, cohort_of(run))
-
-
-def _classes(run: Run, groups: dict[str, list[str]]) -> Html:
+def _classes(run: Run, groups: dict[str, list[str]]) -> Figure:
     outcome = outcome_of(run)
-    count = np.array([outcome.counts(ids) for ids in groups.values()])
-    alt = "Samples of each class: " + "; ".join(
-        f"{name}: " + ", ".join(f"{c} {n}" for c, n in zip(outcome.groups, row, strict=True))
-        for name, row in zip(groups, count, strict=True)
-    )
-    return plot("classes", stacked(list(groups), outcome.groups, count, "samples"), alt)
+    count = [outcome.counts(ids) for ids in groups.values()]
+    return _count_figure("classes", list(groups), outcome.groups, count, "samples", "Samples of each class.")
 
 
-def _values(run: Run, groups: dict[str, list[str]]) -> Html:
-    """Distribution of the values of all patients, and of each cohort in numbers."""
-    name, said = str(run.study.task.value), []
-    for cohort, ids in groups.items():
-        low, middle, high = np.quantile(observed(run, ids), [0, 0.5, 1])
-        said.append(f"{cohort} {short(low)} to {short(high)}, median {short(middle)}")
-    words = f"Distribution of {name}: {'; '.join(said)}."
-    return plot("values", histogram(observed(run), name), words, words)
+def _values(run: Run, groups: dict[str, list[str]]) -> Figure:
+    name = str(run.study.task.value)
+    spans = {cohort: map(short, np.quantile(observed(run, ids), [0, 0.5, 1])) for cohort, ids in groups.items()}
+    text = "; ".join(f"{cohort} {low} to {high}, median {middle}" for cohort, (low, middle, high) in spans.items())
+    return Figure("values", histogram(observed(run), name), f"Distribution of {name}: {text}.")
 
 
-def _labels(run: Run, groups: dict[str, list[str]]) -> Html:
-    """Of each label who has it, who has not, and of whom it is not known."""
+def _labels(run: Run, groups: dict[str, list[str]]) -> Figure:
     names = list(run.study.task.labels or ())
-    values = [has_label(run, name) for name in names]
-    count = np.array([[int((v == 1).sum()), int((v == 0).sum()), int(np.isnan(v).sum())] for v in values])
-    alt = "; ".join(
-        f"{name}: {has} with, {lacks} without, {unknown} not known"
-        for name, (has, lacks, unknown) in zip(names, count, strict=True)
-    )
-    return plot(
-        "labels", stacked(names, ["with", "without", "not known"], count, "samples"), f"Samples with each label: {alt}."
-    )
+    values = np.array([has_label(run, name) for name in names])
+    count = np.stack([values == 1, values == 0, np.isnan(values)], 1).sum(2)
+    return _count_figure("labels", names, ["with", "without", "unknown"], count, "samples", "Samples with each label.")
 
 
-def _follow_up(run: Run, groups: dict[str, list[str]]) -> Html:
+def _follow_up(run: Run, groups: dict[str, list[str]]) -> Figure:
     curves = {}
     for name, ids in groups.items():
         time, event = pd.to_numeric(run.cohort.loc[ids, "time"]), run.cohort.loc[ids, "event"] == "1"
-        curves[f"{name} (n = {len(ids)}, {int(event.sum())} events)"] = kaplan_meier(
-            time.to_numpy(float), event.to_numpy()
-        )
-    return plot(
-        "follow-up",
-        survival_curves(curves, run.time_unit, run.endpoint),
-        f"Share of patients without the event over time: {', '.join(curves)}",
-        "Kaplan-Meier estimate of everybody, with 95 % bands, before any prediction.",
+        title = f"{name} (n = {len(ids)}, {int(event.sum())} events)"
+        curves[title] = kaplan_meier(time.to_numpy(float), event.to_numpy())
+    text = "Kaplan-Meier estimate of all patients, with 95 % bands and numbers at risk"
+    return Figure(
+        "follow-up", survival_curves(curves, run.time_unit, run.endpoint), f"{text}: {', '.join(curves)}.", f"{text}."
     )
 
 
-OUTCOME: dict[str, Callable[[Run, dict[str, list[str]]], Html]] = {
-    "classification": _classes,
-    "survival": _follow_up,
-    "regression": _values,
-    "labels": _labels,
-}
+OUTCOME_FIGURES = {"classification": _classes, "survival": _follow_up, "regression": _values, "labels": _labels}
 
 
-def _sites(run: Run) -> Html | None:
+def _sites(run: Run) -> Figure | None:
     known = run.cohort[run.cohort["site"] != ""]
     if known.empty:
-        return paragraph("Sites are not known: the table has no site column, and the names are not TCGA barcodes.")
+        return None
     order = known["site"].value_counts().sort_index().sort_values(ascending=False, kind="stable").index.tolist()
-    outcome = outcome_of(run)
-    count = np.array([outcome.counts(known.index[known["site"] == site]) for site in order[:MOST_SITES]])
-    alt = "Samples of each site: " + ", ".join(f"{s} {row.sum()}" for s, row in zip(order, count, strict=False))
+    outcome, shown = outcome_of(run), order[:MOST_SITES]
+    count = [outcome.counts(known.index[known["site"] == site]) for site in shown]
     more = f" The largest {MOST_SITES} of {len(order)} are shown." if len(order) > MOST_SITES else ""
-    text = f"{plural(len(order), 'site')}. Where a site has mostly one outcome, a model can score by recognising the hospital.{more}"
-    return join(
-        tag("h3", "Sites"),
-        plot("sites", stacked(order[:MOST_SITES], outcome.groups, count, outcome.counted), alt, text),
-    )
+    text = f"{plural(len(order), 'site')}. Where the outcome differs between sites, a model can score by recognising the site.{more}"
+    return _count_figure("sites", shown, outcome.groups, count, outcome.counted, text)
 
 
-def _sizes(run: Run) -> Html | None:
+def _sizes(run: Run) -> Figure | None:
     column = next((c for c in run.cohort.columns if c == "patches" or c.startswith("patches_")), None)
     if column is None:
         return None
     patches = pd.to_numeric(run.cohort[column], errors="coerce").dropna().to_numpy()
     text = f"Patches per sample: median {np.median(patches):,.0f}, from {patches.min():,.0f} to {patches.max():,.0f}."
-    return join(tag("h3", "How much tissue"), plot("patches", histogram(patches, "patches per sample"), text))
+    return Figure("patches", histogram(patches, "patches per sample"), text)
 
 
-def _columns(run: Run) -> Html:
-    rows = []
-    for name in run.cohort.columns:
-        known = run.cohort[name][run.cohort[name] != ""]
-        common = ", ".join(f"{value} ({n})" for value, n in known.value_counts().head(3).items())
-        rows.append([name, len(known), known.nunique(), common if known.nunique() <= 60 else f"e.g. {known.iloc[0]}"])
-    return table(["column", "known", "distinct", "most frequent"], rows)
-
-
-def splits(material: Material) -> Html:
-    """Sizes and balance of folds; overlaps counted from the lists."""
-    run = material.run
-    return join(
-        tag("h2", "Splits and leakage checks"),
-        paragraph(_how(run)),
-        tag("h3", "Is anybody on both sides?"),
-        paragraph(
-            "Counted from the samples of every fold. A patient on both sides would make the results worthless; a site on both "
-            "sides makes them optimistic."
-        ),
-        _overlap(run),
-        tag("h3", "Are the folds alike?"),
-        _balance(run),
-        _sites_in_folds(run),
-        details("Sizes of all parts", _part_sizes(run)),
-    )
-
-
-def _how(run: Run) -> str:
-    spec, folds = run.study.splits, len(run.folds)
-    if isinstance(spec, ColumnSplits):
-        return f"The {folds} splits are those of the table's column {spec.column}; everything that is fitted is fitted on the training part of each."
-    if isinstance(spec, Path):
-        return f"The {folds} splits were read from files ({spec.name}); everything that is fitted is fitted on the training part of each."
-    return (
-        f"{folds} splits by the scheme {spec.scheme} (seed {spec.seed}), at patient level. Prototypes, scaling and models are fitted on the "
-        "training part of each fold only."
-    )
-
-
-def _overlap(run: Run) -> Html:
-    rows = [
-        [
-            f"fold {o.fold + 1}",
-            len(o.patients),
-            o.sites if o.tested else "not known",
-            f"{len(o.seen)} of {len(o.tested)}" if o.tested else DASH,
-        ]
-        for o in overlaps(run)
-    ]
-    header = [
-        "",
-        "patients in training and test",
-        "sites in training and test",
-        "test samples from a site seen in training",
-    ]
-    return table(header, rows, "Overlap of training and test")
-
-
-def _balance(run: Run) -> Html:
-    outcome = outcome_of(run)
-    labels, rows = [], []
-    for fold, parts in enumerate(run.folds):
-        for part in ("train", "test"):
-            if part in parts:
-                labels.append(f"fold {fold + 1}, {PARTS[part]}")
-                rows.append(outcome.counts(parts[part]))
-    count = np.array(rows)
-    alt = "; ".join(f"{label}: {', '.join(map(str, row))}" for label, row in zip(labels, rows, strict=True))
-    return plot(
-        "balance",
-        stacked(labels, outcome.groups, count, outcome.counted),
-        f"{' / '.join(outcome.groups)} by part: {alt}",
-        "Outcome of each part.",
-    )
-
-
-def _sites_in_folds(run: Run) -> Html | None:
-    site = run.cohort["site"]
+def splits(material: Material) -> dict[str, Any]:
+    """Sizes and balance of folds; overlaps counted from the lists of samples."""
+    run, outcome = material.run, outcome_of(material.run)
+    spec, site = run.study.splits, run.cohort["site"]
+    parts = [(fold, part, ids) for fold, of in enumerate(run.folds) for part, ids in of.items()]
+    balance = {f"fold {f + 1}, {PARTS[p]}": outcome.counts(ids) for f, p, ids in parts if p in ("train", "test")}
     names = sorted(set(site) - {""})
-    if not names or len(names) > MOST_FOLD_SITES:
-        return None
-    tests = [parts.get("test", []) for parts in run.folds]
-    count = np.array([[int((site.loc[ids] == name).sum()) for ids in tests] for name in names])
-    columns = [f"fold {k + 1}" for k in range(len(tests))]
-    text = "Test samples of each site in each fold. With site-preserving folds every row has one filled cell."
-    return plot("sites-in-folds", counts_chart(count, names, columns, "test\nsamples"), text)
+    tests = [of.get("test", []) for of in run.folds]
+    in_folds = [[int((site.loc[ids] == name).sum()) for ids in tests] for name in names]
+    text = "Test samples of each site by fold. With site-preserving folds each bar has one colour."
+    return {
+        "source": f"column {spec.column}" if isinstance(spec, ColumnSplits) else spec.name if isinstance(spec, Path) else "",
+        "spec": spec,
+        "overlaps": overlaps(run),
+        "balance": _count_figure("balance", list(balance), outcome.groups, list(balance.values()), outcome.counted, "Outcome of each part."),
+        "sites": _count_figure("sites-in-folds", names, [f"fold {k + 1}" for k in range(len(tests))], in_folds, "test samples", text)
+        if 0 < len(names) <= MOST_FOLD_SITES
+        else None,
+        "header": ["part", "samples", "patients", *outcome.groups, "sites"],
+        "parts": [
+            [f"fold {fold + 1}, {PARTS.get(part, part_name(part))}", len(ids), len(run.patients(ids)), *outcome.counts(ids), sites]
+            for fold, part, ids in parts
+            for sites in [len(set(site.loc[ids]) - {""})]
+        ],
+    }  # fmt: skip
 
 
-def _part_sizes(run: Run) -> Html:
-    outcome = outcome_of(run)
-    rows = [
-        [
-            f"fold {fold + 1}, {PARTS.get(part, part_name(part))}",
-            len(ids),
-            len(run.patients(ids)),
-            *outcome.counts(ids),
-            len(set(run.cohort["site"].loc[ids]) - {""}),
-        ]
-        for fold, parts in enumerate(run.folds)
-        for part, ids in parts.items()
-    ]
-    return table(["part", "samples", "patients", *outcome.groups, "sites"], rows)
+def reproduce(material: Material) -> dict[str, Any]:
+    """Commands, settings, versions, hashes."""
+    run = material.run
+    study = run.study.model_dump(mode="json", exclude_defaults=True) | {"seeds": run.study.seeds}
+    files = run.trained.reindex(columns=["row", "seed", "fold", "prototypes", "embeddings", "model", "predictions"])
+    return {
+        "settings": yaml.safe_dump(study, sort_keys=False, allow_unicode=True),
+        "versions": {"panther-wsi": run.record["version"], "python": run.record["python"], **run.record["packages"]},
+        "files": files.to_dict("records"),
+    }

@@ -1,39 +1,28 @@
-"""Tabs: the atlas (what each prototype looks like, how much of it there is, in whom, beside what), and whether prototypes agree with
-tissue classes that people named.
-"""
+"""Tabs of prototypes: their atlas, mixtures, maps, tissue classes and attribution, and whether they are sound."""
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from panther.charts.prototypes import shares
+from panther.charts.results import histogram, scatter, weights_boxes, weights_heatmap
 from panther.errors import InputError
+from panther.evaluation.shift import COLLAPSED
 from panther.explain.atlas_files import group_charts, relation_charts, share_chart
+from panther.explain.attribution.draw import by_size, contribution_chart
 from panther.explain.concordance.draw import class_chart
-from panther.explain.palette import colour as colour_of
-from panther.report.html import (
-    DASH,
-    Html,
-    choice,
-    details,
-    join,
-    listing,
-    number,
-    p_value,
-    paragraph,
-    picture,
-    plot,
-    table,
-    tag,
-)
-from panther.report.material import Artefact, Material
-from panther.report.sections.pictures import by_slide, gallery
+from panther.explain.kaplan_meier import curve_chart
+from panther.explain.names import row_colour
+from panther.report.data import describing_columns, numeric
+from panther.report.figures import DASH, Figure, Gallery, Picture, data_uri, gallery, number, p_value, pictures_by_slide
+from panther.report.material import Artefact, Material, as_settings, rename
 
-SHOWN = {"nearest": "Most typical", "random": "Drawn at random"}
-MOST = 5  # exemplars of a kind
-SIDE = 160
+EXEMPLARS = {"nearest": "Most typical", "random": "Drawn at random"}
+MOST_EXEMPLARS, EXEMPLAR_SIDE = 5, 160  # of a kind; pixels
 TABLES = {"per_class": "Each class", "prototypes": "Each prototype", "slides": "Each slide"}
 MOST_ROWS = 60
-KINDS = (".classes", ".tumour")  # of pictures of a slide
 MEASURES = {
     "accuracy": "share of patches whose prototype has the class of the patch",
     "ari": "adjusted Rand index, prototypes against classes",
@@ -41,180 +30,330 @@ MEASURES = {
     "ari_named": "adjusted Rand index, prototypes joined by their class",
     "ami_named": "adjusted mutual information, prototypes joined by their class",
 }
+RELATIONS = {
+    "neighbours": ("Contacts", "log₂ of contacts between patches, observed over expected. Orange: more often than by chance; blue: less often."),
+    "cooccurrence": ("Co-occurrence", "Correlation over slides of the log-ratios of shares. Orange: occur together; blue: exclude each other."),
+}  # fmt: skip
+STATISTICS = {
+    "pi": "π (amount)",
+    "mu": "μ (mean appearance)",
+    "Sigma": "Σ (variation)",
+    "part of mean": "π μ (part of the mean)",
+}
+MOST_SAMPLES = 600  # columns that a heatmap can show
+MOST_POINTS = 3000  # of a scatter; the page holds one for every column
+# the one picture of a slide that says most, best first
+PREFERRED = (".side_by_side", ".map", ".attention", ".heatmaps", ".overlay")
 
 
-def prototypes(material: Material) -> Html | None:
-    """One card per prototype, then the figures."""
+def prototypes(material: Material) -> dict[str, Any] | None:
+    """One card per prototype, then shares, groups and relations."""
     atlas = material.artefacts.get("atlas")
     if atlas is None or not atlas.rows("prototypes"):
         return None
-    found = sorted(atlas.rows("prototypes"), key=lambda row: row["prototype"])
-    names = [material.prototype(row["prototype"], row.get("name")) for row in found]
-    return join(
-        tag("h2", "Prototypes"),
-        paragraph(
-            "A prototype is a kind of tissue that the method found by itself, without labels. Names, where there are any, were "
-            "given by people afterwards. "
-            "The typical patches lie nearest to the prototype; those drawn at random show how pure it really is."
-        ),
-        tag("div", [_card(material, atlas, row, name) for row, name in zip(found, names, strict=True)], class_="cards"),
-        _shares(atlas, found, names),
-        _groups(atlas, names),
-        _matrices(atlas, names),
-        listing(atlas.content.get("notes", []), class_="notes"),
-    )
-
-
-def _card(material: Material, atlas: Artefact, row: dict[str, Any], name: str) -> Html:
-    c = row["prototype"]
-    colour = str(row.get("colour") or colour_of(c))
-    swatch = tag("span", class_="swatch", style=f"background:{colour if _is_colour(colour) else '#888888'}")
-    strips = []
-    for kind, title in SHOWN.items():
-        mine = [
-            e for e in atlas.rows("exemplars") if e.get("prototype") == c and e.get("kind") == kind and e.get("picture")
+    rows = sorted(atlas.rows("prototypes"), key=lambda row: row["prototype"])
+    names = [material.prototype(row) for row in rows]
+    alt = "Share of each prototype: " + ", ".join(f"{n} {row['share']:.1%}" for n, row in zip(names, rows, strict=True))
+    caption = "Mean share over patients, with the 95 % interval."
+    groups: dict[str, Figure] = {}
+    for column, chart in group_charts(atlas.content, names).items():
+        tests = [
+            [
+                names[row["prototype"]],
+                row.get("test", ""),
+                number(row.get("statistic")),
+                p_value(row.get("p")),
+                p_value(row.get("p_corrected")),
+            ]
+            for row in atlas.rows("tests")
+            if row["column"] == column
         ]
-        pictures = [_exemplar(material, atlas, e, name) for e in mine[:MOST]]
+        text = (
+            f"Share of each prototype by {column}, over patients; right: p-values, Holm-corrected over the prototypes."
+        )
+        header = ("prototype", "test", "statistic", "p", "p, corrected")
+        groups[str(column)] = Figure(f"groups-{len(groups)}", chart, text, header=header, rows=tests)
+    charts = relation_charts(atlas.content, names)
+    relations = {
+        title: Figure(key, charts[key], text, widest=820)
+        for key, (title, text) in RELATIONS.items()
+        # without coordinates no contacts are known
+        if key in charts and any(cell is not None for row in atlas.content[key] for cell in row)
+    }
+    return {
+        "cards": [_card(material, atlas, row, name) for row, name in zip(rows, names, strict=True)],
+        "shares": Figure("shares", share_chart(atlas.content, names), alt, caption),
+        "groups": groups,
+        "relations": relations,
+        "neighbours": [str(one) for one in atlas.content.get("neighbours_in_words") or ()],
+        "notes": atlas.content.get("notes", []),
+    }  # fmt: skip
+
+
+def _card(material: Material, atlas: Artefact, row: dict[str, Any], name: str) -> dict[str, Any]:
+    strips = {}
+    for kind, title in EXEMPLARS.items():
+        exemplars = [
+            e for e in atlas.rows("exemplars")
+            if e.get("prototype") == row["prototype"] and e.get("kind") == kind and e.get("picture")
+        ]  # fmt: skip
+        pictures = [_exemplar(material, atlas, e, name) for e in exemplars[:MOST_EXEMPLARS]]
         if any(pictures):
-            strips.append(join(tag("h4", title), tag("div", pictures, class_="strip")))
-    text = f"{row['share']:.1%} of the tissue"
-    if row.get("low") is not None and row.get("high") is not None:
-        text += f" (95 % interval {row['low']:.1%} to {row['high']:.1%})"
-    if "patches" in row and "slides" in row:
-        text += f"; {row['patches']:,} patches on {row['slides']:,} slides"
-    return tag("article", tag("h3", swatch, name), paragraph(text, class_="facts"), strips, class_="card")
+            strips[title] = [one for one in pictures if one]
+    known = {key: row.get(key) for key in ("low", "high", "patches", "slides")}
+    return {"name": name, "colour": row_colour(row), "share": row["share"], "strips": strips, **known}
 
 
-def _is_colour(text: str) -> bool:
-    return len(text) == 7 and text[0] == "#" and all(ch in "0123456789abcdefABCDEF" for ch in text[1:])
-
-
-def _exemplar(material: Material, atlas: Artefact, row: dict[str, Any], name: str) -> Html | None:
-    alt = f"Patch of {name}, slide {row.get('slide')}, at {row.get('x')}, {row.get('y')}"
+def _exemplar(material: Material, atlas: Artefact, row: dict[str, Any], name: str) -> Picture | None:
+    path = atlas.folder / str(row["picture"])
     try:
-        return picture(inside(atlas.folder, str(row["picture"])), alt, None, SIDE)
+        if not path.resolve().is_relative_to(atlas.folder.resolve()):
+            raise InputError(f"{path}: lies outside {atlas.folder}; it is left out of the report.")
+        alt = f"Patch of {name}, slide {row.get('slide')}, at {row.get('x')}, {row.get('y')}"
+        return Picture(data_uri(path, EXEMPLAR_SIDE), alt)
     except InputError as error:
         material.failures[str(row["picture"])] = str(error)
         return None
 
 
-def inside(folder: Any, name: str) -> Any:
-    """File of a folder that a JSON names; one that points outside is refused."""
-    path = folder / name
-    if not path.resolve().is_relative_to(folder.resolve()):
-        raise InputError(f"{path}: lies outside {folder}; it is left out of the report.")
-    return path
-
-
-def _shares(atlas: Artefact, found: list[dict[str, Any]], names: list[str]) -> Html:
-    alt = "Share of each prototype: " + ", ".join(
-        f"{n} {row['share']:.1%}" for n, row in zip(names, found, strict=True)
-    )
-    text = "Mean share over patients, with the 95 % interval."
-    return join(tag("h3", "How much of each"), plot("shares", share_chart(atlas.content, names), alt, text))
-
-
-def _groups(atlas: Artefact, names: list[str]) -> Html | None:
-    figures: dict[str, Html] = {}
-    for column, chart in group_charts(atlas.content, names).items():
-        text = f"Each prototype by {column}, over patients; p-values on the right are corrected by Holm over the prototypes."
-        figures[str(column)] = join(plot(f"groups-{len(figures)}", chart, text), _tests(atlas, column, names))
-    return join(tag("h3", "In whom"), choice("groups", "Divide by", figures)) if figures else None
-
-
-def _tests(atlas: Artefact, column: str, names: list[str]) -> Html | None:
-    rows = [row for row in atlas.rows("tests") if row["column"] == column]
-    if not rows:
+def mixtures(material: Material) -> dict[str, Any] | None:
+    """Proportions of the atlas, whose prototypes have names, else of the run; then the scatter of embeddings."""
+    atlas, mixture, names = material.slides, material.mixtures, material.fold_names
+    if mixture is None and atlas is None:
         return None
-    cells = [
-        [
-            names[row["prototype"]],
-            row.get("test", ""),
-            *(number(_known(row.get("statistic"))),),
-            p_value(_known(row.get("p"))),
-            p_value(_known(row.get("p_corrected"))),
-        ]
-        for row in rows
-    ]
-    return details("Tests", table(["prototype", "test", "statistic", "p", "p, corrected"], cells))
+    weights, samples, titles = None, [], []
+    if atlas is not None:
+        weights, samples = atlas.weights, atlas.slides
+        titles = [material.prototype({"prototype": c}) for c in range(weights.shape[1])]
+    elif mixture is not None and names is not None and mixture.weights is not None:
+        weights, samples = mixture.weights[:, names.order], list(mixture.samples)
+        titles = [names.name(c) for c in names.order]
+    shown = {}
+    if weights is not None:
+        units = atlas.patients if atlas is not None and material.run.study.task.level == "patient" else samples
+        shown = {"heatmap": _heatmap(samples, weights, titles), "boxes": _boxes(material, units, weights, titles)}
+    scatters = _scatters(material)
+    return {"weights": shown, "of_atlas": atlas is not None, "mixture": mixture, "names": names, "scatters": scatters}
 
 
-def _known(value: Any) -> float:
-    return np.nan if value is None else float(value)
+def sorted_rows(weights: np.ndarray) -> np.ndarray:
+    """Samples by their largest prototype, then by its share, falling."""
+    return np.lexsort((-weights.max(1), weights.argmax(1)))
 
 
-def _matrices(atlas: Artefact, names: list[str]) -> Html | None:
-    kinds = {
-        "neighbours": (
-            "What touches what",
-            "log₂ of contacts between patches, observed over expected: orange touch more often than chance, blue less.",
-        ),
-        "cooccurrence": (
-            "What occurs together",
-            "Correlation over slides of the log-ratios of shares: orange occur together, blue avoid each other.",
-        ),
-    }
-    charts = relation_charts(atlas.content, names)
-    figures = {
-        title: plot(key, charts[key], text, widest=820)
-        for key, (title, text) in kinds.items()
-        if key in charts and _any_known(atlas.content[key])  # without coordinates nothing is known to touch
-    }
-    text = listing(map(str, atlas.content.get("neighbours_in_words") or ()))  # older atlases have none
-    return join(tag("h3", "Beside what"), text, choice("beside", "Show", figures)) if figures else None
+def _evenly(count: int, most: int) -> np.ndarray:
+    """All positions, or at most so many, evenly spaced."""
+    return np.arange(count) if count <= most else np.linspace(0, count - 1, most).astype(int)
 
 
-def _any_known(values: list[list[float | None]]) -> bool:
-    return any(cell is not None for row in values for cell in row)
+def _heatmap(samples: Sequence[str], weights: np.ndarray, names: Sequence[str]) -> Figure:
+    order = sorted_rows(weights)[_evenly(len(weights), MOST_SAMPLES)]
+    some = f" {MOST_SAMPLES:,} of {len(samples):,} samples, evenly chosen." if len(order) < len(samples) else ""
+    text = f"π of every sample (columns) and prototype (rows).{some}"
+    mean = ", ".join(f"{n} {share:.0%}" for n, share in zip(names, weights.mean(0), strict=True))
+    chart = weights_heatmap(weights[order], [samples[i] for i in order], names)
+    return Figure("weights", chart, f"{text} On average: {mean}.", text)
 
 
-def agreement(material: Material) -> Html | None:
-    """What `panther concordance` found: its numbers, the confusion, its pictures."""
-    found = material.artefacts.get("agreement")
-    if found is None:
+def _columns(material: Material) -> list[str]:
+    """Columns to colour and divide by, the chosen one first."""
+    chosen = [material.color_by] if material.color_by else []
+    return list(dict.fromkeys([*chosen, *describing_columns(material.run)]))
+
+
+def _boxes(material: Material, samples: Sequence[str], weights: np.ndarray, names: Sequence[str]) -> dict[str, Figure]:
+    run, figures = material.run, {}
+    for k, name in enumerate(_columns(material) if set(samples) & set(run.cohort.index) else ()):
+        values = run.cohort[name]
+        numbers = numeric(values[values != ""])
+        if numbers is None:
+            groups = run.column(name, samples)
+        else:
+            median = float(np.nanmedian(numbers))
+            halves = {
+                s: f"{name} {'above' if float(v) > median else 'at most'} {median:.6g}"
+                for s, v in values.items()
+                if v != ""
+            }
+            groups = [halves.get(str(sample), "not known") for sample in samples]
+        text = f"π of each prototype by {name}. Box: middle half of the samples; whiskers: middle 90 %."
+        figures[name] = Figure(f"boxes-{k}", weights_boxes(weights, groups, names), text)
+    return figures  # fmt: skip
+
+
+def _scatters(material: Material) -> dict[str, Figure]:
+    mixture, run, figures = material.mixtures, material.run, {}
+    if mixture is None:
+        return {}
+    rows = _evenly(len(mixture.samples), MOST_POINTS)
+    samples = [mixture.samples[i] for i in rows]
+    some = "" if len(rows) == len(mixture.samples) else f" {len(rows):,} of them are drawn."
+    for projection, (position, axes) in mixture.positions.items():
+        for k, name in enumerate(_columns(material)):
+            numbers = numeric(run.cohort[name].reindex(samples).fillna(""))
+            values = run.column(name, samples) if numbers is None else numbers
+            text = f"{projection} of the embeddings of {len(mixture.samples):,} samples, coloured by {name}.{some}"
+            title = f"{name} ({projection})" if len(mixture.positions) > 1 else name
+            chart = scatter(position[rows], samples, values, axes, name)
+            figures[title] = Figure(f"scatter-{projection.lower()}-{k}", chart, text, widest=900)
+    return figures
+
+
+def maps(material: Material) -> dict[str, Any] | None:
+    """One map of each slide, downsized: of prototypes, and of a network's attention."""
+    if material.maps is None:
         return None
-    numbers = found.content.get("agreement") or {}
+    slides = pictures_by_slide(material.maps, PREFERRED)
+    attended = {slide for slide, kinds in slides.items() if ".attention" in kinds and ".map" not in kinds}
+    of_prototypes = {slide: _preferred(kinds) for slide, kinds in slides.items() if slide not in attended}
+    of_attention = {slide: _preferred(kinds) for slide, kinds in slides.items() if slide in attended}
+    context = {
+        "prototypes": gallery(of_prototypes, "Map of prototypes on {}", material.failures),
+        "attention": gallery(of_attention, "Map of attention on {}", material.failures),
+    }
+    return context if any(one.pictures for one in context.values()) else None
+
+
+def _preferred(kinds: Mapping[str, Path]) -> Path:
+    """One picture of a slide. Prototypes and attention are both written side by side: with both, it may be of either."""
+    mixed = ".map" in kinds and ".attention" in kinds
+    return next(kinds[k] for k in PREFERRED if k in kinds and not (mixed and k == ".side_by_side"))
+
+
+def _gallery(material: Material, folder: Path, kinds: Sequence[str], alt: str) -> Gallery:
     pictures = {
-        f"{slide}, {kind.removeprefix('.')}": path
-        for slide, kinds in by_slide(found.folder, KINDS).items()
-        for kind, path in kinds.items()
+        slide if len(kinds) == 1 else f"{slide}, {kind.removeprefix('.')}": path
+        for slide, paths in pictures_by_slide(folder, kinds).items()
+        for kind, path in paths.items()
     }
-    return join(
-        tag("h2", "Tissue classes"),
-        paragraph(
-            "Each prototype gets the class that most of its patches have, by a classifier trained on labelled tissue or by people's own labels. "
-            "Where the two agree, a prototype is a kind of tissue that a pathologist would also name."
-        ),
-        table(["agreement", "value"], [[MEASURES[k], _cell(numbers[k])] for k in MEASURES if k in numbers])
-        if numbers
-        else None,
-        _confusion(material, found),
-        gallery(material, pictures, "Agreement with tissue classes on {}"),
-        listing(found.content.get("notes", []), class_="notes"),
-        *(details(title, _records(found.rows(key))) for key, title in TABLES.items() if found.rows(key)),
-    )
+    return gallery(pictures, alt, material.failures)
 
 
-def _confusion(material: Material, artefact: Artefact) -> Html | None:
-    counts, classes = artefact.content.get("confusion"), [str(row["class"]) for row in artefact.rows("classes")]
-    prototypes = [material.prototype(row["prototype"], row.get("name")) for row in artefact.rows("prototypes")]
-    if not counts or np.shape(counts) != (len(prototypes), len(classes)):
+def agreement(material: Material) -> dict[str, Any] | None:
+    """Agreement of prototypes with tissue classes: its measures, the confusion, its pictures."""
+    artefact = material.artefacts.get("agreement")
+    if artefact is None:
         return None
-    text = (
-        "Share of each class (columns) in the patches of each prototype (rows). A good prototype has one filled cell."
-    )
-    return plot("tissue-classes", class_chart(artefact.content, prototypes), text, widest=420 + 90 * len(classes))
+    counts, classes = artefact.content.get("confusion"), artefact.rows("classes")
+    names = [material.prototype(row) for row in artefact.rows("prototypes")]
+    figure = None
+    if counts and np.shape(counts) == (len(names), len(classes)):
+        text = "Share of each class (columns) in the patches of each prototype (rows)."
+        figure = Figure("tissue-classes", class_chart(artefact.content, names), text, widest=420 + 90 * len(classes))
+    measures = artefact.content.get("agreement") or {}
+    return {
+        "measures": {title: _cell(measures[key]) for key, title in MEASURES.items() if key in measures},
+        "figure": figure,
+        "gallery": _gallery(material, artefact.folder, (".classes", ".tumour"), "Agreement with tissue classes on {}"),
+        "notes": artefact.content.get("notes", []),
+        "tables": {title: _records(artefact.rows(key)) for key, title in TABLES.items() if artefact.rows(key)},
+    }
 
 
-def _records(rows: list[dict[str, Any]]) -> Html:
-    """Records as a table: the columns that hold one value each."""
+def _records(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Records as a table of the columns that hold one value each."""
     columns = [key for key in rows[0] if not any(isinstance(row.get(key), (dict, list)) for row in rows)]
     cells = [[_cell(row.get(key)) for key in columns] for row in rows[:MOST_ROWS]]
-    caption = f"The first {MOST_ROWS} of {len(rows)}" if len(rows) > MOST_ROWS else None
-    return table([key.replace("_", " ") for key in columns], cells, caption)
+    return {"header": [key.replace("_", " ") for key in columns], "rows": cells, "count": len(rows)}
 
 
 def _cell(value: Any) -> str:
     if value is None:
         return DASH
     return number(value) if isinstance(value, float) else str(value)
+
+
+def attribution(material: Material) -> dict[str, Any] | None:
+    """Contributions to the prediction, then survival by prototype; each works without the other."""
+    context: dict[str, Any] = {"contributions": None, "survival": None}
+    artefact = material.artefacts.get("attribution")
+    if artefact is not None and artefact.rows("cohort"):
+        outputs = dict.fromkeys(row["output"] for row in artefact.rows("cohort"))
+        context["contributions"] = {
+            "figures": {str(one): _contributions(material, artefact, one, k) for k, one in enumerate(outputs)},
+            "kind": artefact.content.get("kind", ""),
+            "gap": artefact.content.get("gap"),
+            "gallery": _gallery(material, artefact.folder, (".attribution",), "Contribution of each patch on slide {}"),
+            "notes": artefact.content.get("notes", []),
+        }
+    artefact = material.artefacts.get("km")
+    if artefact is not None and artefact.rows("prototypes"):
+        figures = _survival_by_prototype(material, artefact)
+        context["survival"] = {"figures": figures, "notes": artefact.content.get("notes", [])}
+    return context if any(context.values()) else None
+
+
+def _contributions(material: Material, artefact: Artefact, output: str, position: int) -> Figure:
+    names = {row["prototype"]: material.prototype(row) for row in artefact.rows("prototypes")}
+    rows = [
+        row | {"statistic": STATISTICS.get(row["statistic"], row["statistic"])}
+        for row in artefact.rows("cohort")
+        if row["output"] == output
+    ]
+    order = by_size(rows)
+    colours = {row["prototype"]: row_colour(row) for row in artefact.rows("prototypes")}
+    cells = [
+        [names.get(row["prototype"], row["prototype"]), row["statistic"], number(float(row["mean"]), 4), number(float(row["mean_absolute"]), 4)]
+        for row in rows
+    ]  # fmt: skip
+    text = f"Mean absolute contribution to {output}; the largest is that of {names[order[0]]}."
+    chart, header = (
+        contribution_chart(rows, order, names, colours=colours),
+        ("prototype", "statistic", "mean", "mean absolute"),
+    )
+    return Figure(f"contributions-{position}", chart, text, header=header, rows=cells)  # fmt: skip
+
+
+def _survival_by_prototype(material: Material, artefact: Artefact) -> dict[str, Figure]:
+    rows = sorted(artefact.rows("prototypes"), key=lambda row: (row.get("p") is None, row.get("p")))
+    title = "survival" if material.run.classes else material.run.endpoint
+    unit = artefact.content.get("time_unit") or ""  # of its own table, which need not be the study's
+    figures = {}
+    for row in rows:
+        name = material.prototype(row)
+        corrected = f"corrected for {len(rows)} prototypes {p_value(row.get('p_corrected'))}"
+        text = f"Survival by the share of {name}: log-rank p {p_value(row.get('p'))}, {corrected}."
+        if row.get("groups"):
+            figures[name] = Figure(f"km-{row['prototype']}", curve_chart(row, unit, title), text)
+    return figures
+
+
+def diagnostics(material: Material) -> dict[str, Any]:
+    """Collapse, occupancy, site shift, failures."""
+    mixture, names = material.mixtures, material.fold_names
+    effective = occupancy = None
+    if mixture is not None and mixture.used is not None:
+        used = mixture.used
+        median, single = np.median(used), int((used < COLLAPSED).sum())
+        text = f"A sample uses {median:.1f} of {len(mixture.prototypes)} prototypes (median); {single} of {len(used):,} samples use only one."
+        effective = Figure("effective", histogram(used, "effective number of prototypes", 24), text)
+    about = dict(mixture.prototypes.diagnostics) if mixture else {}
+    share, warnings = about.get("occupancy_share"), []
+    if mixture is not None and names is not None and share:
+        titles = {c: names.name(c) for c in range(len(share))}
+        number_used = f"effective number {about.get('effective_number', np.nan):.1f} of {len(share)}"
+        text = f"Share of the training patches in each prototype, fold {mixture.fold + 1}; {number_used}. {names.note}"
+        order = names.order
+        chart = shares(
+            [titles[c] for c in order],
+            [share[c] for c in order],
+            [names.colour(c) for c in order],
+            "share of the training patches",
+        )
+        rows = [
+            [titles[c], number(share[c]), number(about["distance_to_nearest"][c]), titles.get(about["nearest"][c], "")]
+            for c in names.order
+        ]
+        header = ("prototype", "share", "distance to the nearest", "nearest")
+        occupancy = Figure(
+            "occupancy",
+            chart,
+            text.rstrip(),
+            header=header,
+            rows=rows,
+        )
+        warnings = [rename(as_settings(warning), titles) for warning in about.get("warnings", [])]
+    failures = list(material.run.record["failures"].values())
+    return {
+        "effective": effective, "occupancy": occupancy, "mixture": mixture, "warnings": warnings, "shift": material.shift, "failures": failures,
+    }  # fmt: skip

@@ -1,217 +1,297 @@
-"""Tab: how well each method did, with intervals, and whether differences are more than chance."""
+"""Tabs of how well each method performed: summary, results, retrieval, and the test on shuffled tissue."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 
 from panther.charts.chart import Chart
+from panther.charts.display_names import method_title
 from panther.charts.results import Estimate, forest
-from panther.evaluation.intervals import CAPTION
-from panther.evaluation.metrics import OF_LABEL
-from panther.evaluation.verdicts import about_perfect, best_rows, worst_groups
-from panther.report.data import Run, metric_name, where_tested
-from panther.report.html import (
-    DASH,
-    Html,
-    choice,
-    details,
-    join,
-    listing,
-    number,
-    p_value,
-    paragraph,
-    plot,
-    table,
-    tag,
-    words_of_list,
-)
+from panther.cohort.covariates import COVARIATES
+from panther.errors import listed
+from panther.evaluation.intervals import CAPTION, holm
+from panther.evaluation.metrics import LOWER_IS_BETTER, OF_LABEL
+from panther.evaluation.verdicts import about_perfect, about_selection, best_rows, winners, worst_groups
+from panther.report.checks import checks
+from panther.report.data import Run, cohorts_of, metric_name, observed, short, where_tested
+from panther.report.figures import DASH, Figure, estimates, number, signed
 from panther.report.material import Material
-from panther.report.sections.gains import gains, signed, signed_interval
+from panther.report.sections.cohort import count_tiles
+from panther.storage.tables import read_parquet
+from panther.study.tables import SHUFFLE, below_chance, row_names, shuffle_sentences, varying_factors
 
+LEVEL = 0.05  # of significance
 MEANING = {
-    "pearson": "Pearson's r says how closely predictions lie to a straight line over what was observed: 0 is guessing, 1 is perfect.",
-    "spearman": "Spearman's rho is the same of their ranks: whether the order is right, whatever the scale.",
-    "r2": "R² is the share of the variance of the test samples that is explained: 0 is what their mean would give, below it the mean is better.",
-    "mae": "The mean absolute error is in the units of the table: less is better.",
-    "macro_auroc": "The mean AUROC is the mean over the labels of the probability that of two samples, one with and one without the label, the "
-    "one with it is given more: 0.5 is guessing, 1 is perfect. Each label counts where it is known.",
-    "c_index": "The c-index is the share of pairs of patients whose order in time the model gets right: 0.5 is guessing, 1 is perfect.",
-    "c_index_uno": "Uno's c-index is the same share with the pairs weighed so that it does not depend on when patients were censored (weights from "
-    "the training patients, up to their last event): 0.5 is guessing, 1 is perfect.",
-    "balanced_accuracy": "Balanced accuracy is the mean of the share that is recognised over the classes that a test fold has: guessing gives one "
-    "over their number, 0.5 with two classes, 1 is perfect.",
-    "weighted_f1": "F1 weighs missed and falsely named samples of every class; 1 is perfect.",
-    "quadratic_kappa": "Quadratic-weighted kappa counts agreement beyond chance, with far misses counting more: 0 is guessing, 1 is perfect.",
-    "auroc": "AUROC is the share of pairs of different classes in the right order: 0.5 is guessing, 1 is perfect.",
+    "pearson": "Pearson's r: linear correlation of predicted and observed values; 0 is guessing, 1 is perfect.",
+    "spearman": "Spearman's rho: correlation of the ranks of predicted and observed values; 0 is guessing, 1 is perfect.",
+    "r2": "R²: explained share of the variance of the test samples; 0 is the prediction of their mean, negative values are worse.",
+    "mae": "Mean absolute error: in the units of the table; less is better.",
+    "macro_auroc": "Mean AUROC: mean over the labels of the AUROC of each, over samples whose label is known; 0.5 is guessing, 1 is perfect.",
+    "c_index": "c-index: share of pairs of patients whose order in time is predicted correctly; 0.5 is guessing, 1 is perfect.",
+    "c_index_uno": "Uno's c-index: the same with pairs weighted by inverse probability of censoring (from the training patients, up to their last "
+    "event), so that it does not depend on when patients were censored; 0.5 is guessing, 1 is perfect.",
+    "balanced_accuracy": "Balanced accuracy: mean recall over the classes of a test fold; guessing gives one over their number, 1 is perfect.",
+    "weighted_f1": "Weighted F1: harmonic mean of precision and recall, weighted by class size; 1 is perfect.",
+    "quadratic_kappa": "Quadratic-weighted kappa: agreement beyond chance, distant classes weighted more; 0 is guessing, 1 is perfect.",
+    "auroc": "AUROC: probability that of two samples of different classes the right one scores higher; 0.5 is guessing, 1 is perfect.",
 }
+BASELINES = {"spline": "restricted cubic spline (3 knots)", "linear": "linear term"}
+RETRIEVAL_TITLES = {"acc": "Acc", "mmv": "mMV", "map": "mAP"}
 
 
-def results(material: Material) -> Html:
-    """Forest plots first, then the table, then comparisons; all numbers on demand."""
+def summary(material: Material) -> dict[str, Any]:
+    """Question, answer, checks, and what other commands would add."""
+    run, mixtures = material.run, material.mixtures
+    groups = cohorts_of(run)
+    span = None
+    if run.kind == "regression":
+        values = pd.Series(observed(run))
+        span = {"low": short(values.min()), "high": short(values.max()), "median": short(values.median())}
+    file = f"{run.folder.name}/cache/{mixtures.file}" if mixtures else "protos.safetensors"
+    return {
+        "tiles": count_tiles(run),
+        "span": span,
+        "patients": run.cohort.loc[groups.pop("study"), "patient"].nunique(),
+        "external": {name: len(ids) for name, ids in groups.items()},
+        "answers": [_answer(run, part) for part in run.parts if not run.best(part).empty],
+        "references": [row for _, best in run.best().iterrows() if (row := _against_reference(run, best))],
+        "meaning": MEANING.get(run.metric, ""),
+        "forest": forest_of(run, run.parts[0], run.metric, "summary"),
+        "checks": checks(material),
+        "features": next(iter(run.study.features.values()), "FEATURES"),  # a study of vectors has none
+        "prototypes": file,
+    }
+
+
+def _answer(run: Run, part: str) -> dict[str, Any]:
+    """Best result of one test."""
+    best = run.best(part)
+    first = best.iloc[0]
+    interval = about_selection(first)
+    if not interval and len(best) == 1 and pd.notna(first["ci_low"]):
+        interval = f"95 % interval {number(first['ci_low'])} to {number(first['ci_high'])}"
+    return {
+        "part": part,
+        "rows": None if pd.isna(first["of_rows"]) else int(first["of_rows"]),
+        "mean": first["mean"],
+        "interval": interval,
+        "by": winners(list(best["row"])),
+        "notes": [note for note in dict.fromkeys(about_perfect(row) for _, row in best.iterrows()) if note],
+    }
+
+
+def _against_reference(run: Run, best: pd.Series) -> dict[str, Any] | None:
+    """Comparison of the best row with the reference, Holm-corrected over all rows that it was selected from."""
+    if run.comparisons.empty:
+        return None
+    c = run.comparisons
+    family = c[(c["part"] == "test") & (c["metric"] == run.metric) & (c["subgroup"] == "")]
+    family = family.assign(p_corrected=holm(family["p_value"].tolist()), tests=int(family["p_value"].notna().sum()))
+    rows = family[family["row"] == best["row"]].to_dict("records")
+    return rows[0] | {"significant": rows[0]["p_corrected"] < LEVEL} if rows else None
+
+
+def results(material: Material) -> dict[str, Any]:
+    """Forest plots first, then the table, then comparisons, gains over covariates and groups of patients."""
     run = material.run
     shown = [m for m in run.study.shown if m in set(run.summary["metric"])]
     others = dict.fromkeys(run.summary.dropna(subset="ci_low")["metric"])
     extra = [m for m in others if m not in shown and (m in MEANING or m.startswith(OF_LABEL))]
-    figures = {
-        f"{metric_name(metric)}, {where_tested(part)}": forest_of(run, part, metric, "forest")
-        for part in run.parts
-        for metric in (*shown, *extra)
-    }
-    meanings = " ".join(MEANING[m] for m in shown if m in MEANING)
-    return join(
-        tag("h2", "Results"),
-        paragraph(
-            f"Each line is one method: the square is the mean over {run.over}, the rings are single folds{_of_each_seed(run)}",
-            f", the line its 95 % interval. Lines that overlap much may be equally good; see the comparisons below. {CAPTION} "
-            if run.study.bootstrap
-            else ". There are no intervals, because no patients were resampled. ",
-            meanings,
-        ),
-        choice("forest", "Show", figures),
-        tag("h3", "All methods, all tests"),
-        *(_table(run, part, shown) for part in run.parts),
-        _comparisons(run, shown),
-        gains(run, shown),
-        _subgroups(run, shown),
-        details("Every metric", _everything(run)),
+    of_all = run.summary[run.summary["subgroup"] == ""].assign(
+        text=lambda table: [interval_text(r) for _, r in table.iterrows()]
     )
+    groups = run.summary[(run.summary["subgroup"] != "") & run.summary["metric"].isin(shown)]
+    compared = run.comparisons
+    if not compared.empty:
+        compared = compared[compared["metric"].isin(shown) & (compared["subgroup"] == "")]
+    return {
+        "caption": CAPTION,
+        "metrics": shown,
+        "figures": {
+            f"{metric_name(metric)}, {where_tested(part)}": forest_of(run, part, metric, "forest")
+            for part in run.parts
+            for metric in (*shown, *extra)
+        },
+        "meanings": [MEANING[m] for m in shown if m in MEANING],
+        "tables": [_table(run, part, shown) for part in run.parts],
+        "compared": [r | {"interval": _signed_interval(r)} for r in compared.to_dict("records")],
+        "gains": _gains(run, shown),
+        "groups": [r.to_dict() | {"text": interval_text(r)} for _, r in groups.iterrows()],
+        "worst": _worst(run),
+        "everything": [r | {"counted": _counted(run, int(r["count"]))} for r in of_all.to_dict("records")],
+    }  # fmt: skip
 
 
-def forest_of(run: Run, part: str, metric: str, key: str) -> Html:
+def forest_of(run: Run, part: str, metric: str, key: str) -> Figure:
     """Forest plot of one test and metric."""
-    chart, words = forest_chart(run, part, metric)
-    caption = (
-        f"{metric_name(metric)} on {where_tested(part)}. The best mean (several where they tie) is drawn in orange."
-    )
-    return plot(f"{key}-{part}-{metric}", chart, words, caption)
+    chart, text = forest_chart(run, part, metric)
+    caption = f"{metric_name(metric)} on {where_tested(part)}. Orange: the best mean, or several that tie."
+    return Figure(f"{key}-{part}-{metric}", chart, text, caption)
 
 
 def forest_chart(run: Run, part: str, metric: str) -> tuple[Chart, str]:
-    """Chart of one test and metric, and what it shows in words."""
-    judged = run.judged(part, metric)
-    rows = [
-        Estimate(r["row"], r["mean"], r["ci_low"], r["ci_high"], _folds(run, r, part, metric))
-        for _, r in judged.iterrows()
-    ]
-    best = list(best_rows(judged)["row"])
-    words = f"{metric_name(metric)} on {where_tested(part)}: " + "; ".join(f"{r.name} {number(r.mean)}" for r in rows)
-    return forest(rows, metric_name(metric), run.chance(metric, part), best), words
+    """Chart of one test and metric, and its description."""
+    table, m = run.judged(part, metric), run.metrics
+    folds = m[(m["part"] == part) & (m["metric"] == metric) & (m["subgroup"] == "")].groupby("row")["value"].agg(list)
+    rows = [one._replace(folds=folds.get(one.name, ())) for one in estimates(table)]
+    text = f"{metric_name(metric)} on {where_tested(part)}: {'; '.join(f'{r.name} {number(r.mean)}' for r in rows)}"
+    return forest(rows, metric_name(metric), run.chance(metric, part), list(best_rows(table)["row"])), text
 
 
-def _folds(run: Run, row: pd.Series, part: str, metric: str) -> list[float]:
-    m = run.metrics
-    mine = m[(m["row"] == row["row"]) & (m["part"] == part) & (m["metric"] == metric) & (m["subgroup"] == "")]
-    return list(mine["value"])
-
-
-def _table(run: Run, part: str, metrics: list[str]) -> Html:
-    header = ["method", *(f"{metric_name(m)} (± over {run.over}) [95 % interval]" for m in metrics)]
-    judged = {m: {row["row"]: row for _, row in run.judged(part, m).iterrows()} for m in metrics}
-    top = {m: set(best_rows(run.judged(part, m))["row"]) for m in metrics}
-    rows = []
-    for name in run.rows:
-        cells = []
-        for m, found in judged.items():
-            text = interval_text(found[name]) if name in found else DASH
-            cells.append(tag("strong", text) if name in top[m] else text)
-        rows.append([name, *cells])
-    return join(table(header, rows, f"Tested on {where_tested(part)}"), _perfect(run, part, metrics))
+def _table(run: Run, part: str, metrics: list[str]) -> dict[str, Any]:
+    """Cells of each method, the best of each metric marked, and notes on perfect scores."""
+    tables = {m: run.judged(part, m) for m in metrics}
+    texts = {m: {r["row"]: interval_text(r) for _, r in table.iterrows()} for m, table in tables.items()}
+    best = {m: set(best_rows(table)["row"]) for m, table in tables.items()}
+    perfect = [(m, r) for m, table in tables.items() for _, r in table.iterrows() if about_perfect(r)]
+    return {
+        "part": part,
+        "rows": {row: [(texts[m].get(row, DASH), row in best[m]) for m in metrics] for row in run.rows},
+        "notes": [f"{r['row']}, {metric_name(m)} {number(r['mean'])}: {about_perfect(r)}." for m, r in perfect],
+    }
 
 
 def interval_text(row: pd.Series) -> str:
-    """`0.671 (±0.041) [0.583, 0.764]`, the numbers of summary.csv; a perfect score has its exact bound beside it."""
+    """`0.671 (±0.041) [0.583, 0.764]`, the numbers of summary.csv, and the exact bound of a perfect score."""
     spread = "" if pd.isna(row["std"]) else f" (±{number(row['std'])})"
     limits = "" if pd.isna(row["ci_low"]) else f" [{number(row['ci_low'])}, {number(row['ci_high'])}]"
     exact = "" if pd.isna(row["exact_low"]) else f", exact bound {number(row['exact_low'])}"
     return f"{number(row['mean'])}{spread}{limits}{exact}"
 
 
-def _comparisons(run: Run, metrics: list[str]) -> Html | None:
-    if run.comparisons.empty:
-        return None
-    found = run.comparisons
-    found = found[found["metric"].isin(metrics) & (found["subgroup"] == "")]
-    rows = [
-        [
-            r["row"], r["reference"], where_tested(r["part"]), metric_name(r["metric"]), signed(r["difference"]),
-            signed_interval(r), p_value(r["p_value"]),
-        ]
-        for _, r in found.iterrows()
-    ]  # fmt: skip
-    header = ["method", "against", "test", "metric", "difference", "95 % interval", "p"]
-    return join(
-        tag("h3", "Is the difference more than chance?"),
-        paragraph(
-            f"Every method against the reference, on the same patients of the same folds, resampled in pairs{_undone(run)}. Where fewer than ten "
-            "patients are predicted otherwise, p of a metric of predicted classes is at least that of McNemar's exact test. "
-            "The p-values are not corrected for the number of comparisons"
-            + (f" ({len(rows)}; Bonferroni would ask for p below {0.05 / len(rows):.2g})." if rows else "."),
-        ),
-        table(header, rows, "Paired comparisons with the reference method"),
-    )
-
-
 def _counted(run: Run, values: int) -> str:
-    """Folds; with several seeds how many numbers that makes, which are fewer where one is not defined."""
+    """Number of folds; with several seeds, of values, which are fewer where one is not defined."""
     folds, seeds = len(run.folds), len(run.study.seeds)
     if seeds == 1:
         return str(values)
     return f"{folds} x {seeds}" if values == folds * seeds else f"{values} of {folds} x {seeds}"
 
 
-def _of_each_seed(run: Run) -> str:
-    return "" if len(run.study.seeds) == 1 else " of each seed"
-
-
-def _undone(run: Run) -> str:
-    return "" if run.study.bootstrap else ", which this study did not do"
-
-
-def _perfect(run: Run, part: str, metrics: list[str]) -> Html | None:
-    """What a perfect score does not say."""
-    rows = [(m, row) for m in metrics for _, row in run.judged(part, m).iterrows()]
-    said = [
-        f"{row['row']}, {metric_name(m)} {number(row['mean'])}: {note}."
-        for m, row in rows
-        if (note := about_perfect(row))
+def _worst(run: Run) -> list[list[str]]:
+    """The worst group of each method and test, by the metric of the summary."""
+    s = run.summary[run.summary["metric"] == run.metric]
+    return [
+        [row, where_tested(part), sentence]
+        for part in run.parts
+        for row in run.rows
+        for sentence in worst_groups(s[(s["row"] == row) & (s["part"] == part)])
     ]
-    return listing(said)
 
 
-def _subgroups(run: Run, metrics: list[str]) -> Html | None:
-    found = run.summary[(run.summary["subgroup"] != "") & run.summary["metric"].isin(metrics)]
-    if found.empty:
+def _gains(run: Run, metrics: list[str]) -> dict[str, Any] | None:
+    """Every embedding beside covariates, against covariates alone."""
+    if run.gains.empty:
         return None
+    table = run.gains[run.gains["metric"].isin(metrics) & (run.gains["subgroup"] == "")]
+    figures = {}
+    for (part, metric), rows in _groups(table, "part", "metric"):
+        title = f"gain in {metric_name(metric)}"
+        text = "; ".join(f"{r['row']} {signed(r['difference'])}" for _, r in rows.iterrows())
+        chart = forest(estimates(rows, "difference"), title, 0.0, called="no gain")
+        where = f"{title} on {where_tested(part)}"
+        figures[f"{metric_name(metric)}, {where_tested(part)}"] = Figure(
+            f"gains-{part}-{metric}", chart, f"{where}: {text}", f"{where}."
+        )
+    alone = run.summary[run.summary["method"] == COVARIATES]
+    return {
+        "covariates": listed([one.column for one in run.study.covariates]),
+        "baseline": BASELINES[table["baseline"].iloc[0]],
+        "below_chance": below_chance(alone, run.predictions, metrics),
+        "figures": figures,
+        "ratio": bool(table["likelihood_ratio"].notna().any()),
+        "rows": [r | {"interval": _signed_interval(r)} for r in table.to_dict("records")],
+    }
+
+
+def _signed_interval(row: dict[Any, Any]) -> str:
+    return DASH if pd.isna(row["ci_low"]) else f"[{signed(row['ci_low'])}, {signed(row['ci_high'])}]"
+
+
+def _groups(table: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFrame]]:
+    """Values of columns in the order of the table, and their rows."""
+    yield from table.groupby(list(columns), sort=False)
+
+
+def retrieval(material: Material) -> dict[str, Any] | None:
+    """Agreement of labels with the nearest training slides; None where the study has no retrieval."""
+    folder = material.run.folder
+    files = folder / "retrieval.parquet", folder / "retrieval_comparisons.parquet"
+    if not files[0].exists():
+        return None
+    table, comparisons = (_title_retrieval(read_parquet(file)) if file.exists() else pd.DataFrame() for file in files)
+    of_all = table[table["group"] == "all"]
+    figures = {}
+    for (part, metric, k, name), rows in _groups(of_all, "part", "metric", "k", "title"):
+        values = estimates(rows, "value", "representation")
+        best = [one.name for one in values if one.mean == rows["value"].max()]
+        where = f"{name} on {where_tested(part)}"
+        text = "; ".join(f"{one.name} {number(one.mean)}" for one in values)
+        chart = forest(values, name, float(rows["chance"].iloc[0]), best)
+        figures[f"{name}, {where_tested(part)}"] = Figure(f"retrieval-{part}-{metric}-{k}", chart, f"{where}: {text}", f"{where}.")  # fmt: skip
+    if not comparisons.empty:
+        comparisons = comparisons[comparisons["group"] == "all"]
+    return {
+        "figures": figures,
+        "tables": {part: _retrieval_table(rows) for part, rows in table.groupby("part", sort=False)},
+        "compared": comparisons.to_dict("records"),
+        "against": ", ".join(dict.fromkeys(comparisons["against"])) if len(comparisons) else "",
+    }
+
+
+def _title_retrieval(table: pd.DataFrame) -> pd.DataFrame:
+    """Table with metrics by their titles, and methods named as in the rest of the report: `PANTHER [C 16] on pi`."""
+    title = [f"{RETRIEVAL_TITLES[metric]}@{k}" for metric, k in zip(table["metric"], table["k"], strict=True)]
+    table = table.assign(title=title)
+    for column in {"representation", "against"} & set(table):
+        table[column] = [
+            re.sub(r"^.*?(?=(?: \[[^\]]*\])? on \w+$)", lambda m: method_title(m[0]), name) for name in table[column]
+        ]
+    return table
+
+
+def _retrieval_table(table: pd.DataFrame) -> dict[str, Any]:
+    """Representations and groups down, metrics across."""
+    titles = list(dict.fromkeys(table["title"]))
     rows = [
-        [r["row"], where_tested(r["part"], r["subgroup"]), metric_name(r["metric"]), interval_text(r)]
-        for _, r in found.iterrows()
+        [name, group, int(of["queries"].iloc[0]), *(number(v) for v in of.set_index("title")["value"][titles])]
+        for (name, group), of in table.groupby(["representation", "group"], sort=False)
     ]
-    everything = table(["method", "test", "metric", f"mean (± over {run.over}) [95 % interval]"], rows)
-    by = words_of_list(run.study.by_columns)
-    return join(tag("h3", f"Is anybody served worse? By {by}"), _worst(run), details(f"By {by}", everything))
+    chance = table[table["group"] == "all"].groupby("title", sort=False)["chance"].first()[titles]
+    groups = [row for row in rows if row[1] != "all"]
+    of_all = [row for row in rows if row[1] == "all"]
+    return {"header": titles, "rows": [*of_all, ["chance", "all", "", *map(number, chance)]], "groups": groups}
 
 
-def _worst(run: Run) -> Html | None:
-    """Of each method the worst group, by the metric that the report is about."""
-    said = []
-    for part in run.parts:
-        for name in run.rows:
-            s = run.summary
-            own = s[(s["row"] == name) & (s["part"] == part) & (s["metric"] == run.metric)]
-            said += [[name, where_tested(part), sentence] for sentence in worst_groups(own)]
-    words = (
-        f"{metric_name(run.metric)} of groups of patients, each judged by itself with the same models. The worst of several groups is also "
-        "the unluckiest: where its interval holds what the others have, it may be chance."
-    )
-    return (
-        join(paragraph(f"{words[:1].upper()}{words[1:]}"), table(["method", "test", "worst group"], said))
-        if said
-        else None
-    )
-
-
-def _everything(run: Run) -> Html:
-    whole = run.summary[run.summary["subgroup"] == ""]
-    rows = [
-        [r["row"], where_tested(r["part"]), metric_name(r["metric"]), interval_text(r), _counted(run, int(r["count"]))]
-        for _, r in whole.iterrows()
-    ]
-    return table(["method", "test", "metric", f"mean (± over {run.over}) [95 % interval]", run.over], rows)
+def shuffle(material: Material) -> dict[str, Any] | None:
+    """Scores on tissue as it is and on shuffled tissue; None where the study has no shuffle test."""
+    run = material.run
+    file = run.folder / f"{SHUFFLE}.parquet"
+    if not file.exists():
+        return None
+    table = read_parquet(file)
+    table = table[table["metric"].isin(run.study.shown)]
+    table = table.assign(row=row_names(table, varying_factors(table)))
+    errors = table["metric"].isin(LOWER_IS_BETTER)  # of which the loss is what they grow by
+    lost = {"lost": "difference", "low": "ci_low", "high": "ci_high"}
+    table = table.assign(**{name: table[column].where(~errors, -table[column]) for name, column in lost.items()})
+    table.loc[errors, ["low", "high"]] = table.loc[errors, ["high", "low"]].to_numpy()
+    figures = {}
+    for (part, metric), rows in _groups(table, "part", "metric"):
+        name, where = metric_name(metric), where_tested(part)
+        scores = [
+            Estimate(r["row"], r["score"], float("nan"), float("nan"), [r["shuffled"]]) for _, r in rows.iterrows()
+        ]
+        text = "; ".join(f"{r['row']} {number(r['score'])} and {number(r['shuffled'])}" for _, r in rows.iterrows())
+        chart = forest(scores, name, run.chance(metric, part), rings="patches shuffled", squares="tissue as it is")
+        figures[f"{name}, {where}"] = Figure(
+            f"shuffle-{part}-{metric}", chart, f"{name} on {where}, original and shuffled: {text}",
+            f"{name} on {where}: squares on original tissue, rings after shuffling the patches within each slide.",
+        )  # fmt: skip
+    return {
+        "times": int(table["shuffles"].max()),
+        "sentences": [one.removeprefix("Shuffled tissue, ") for one in shuffle_sentences(table, run.study.shown)],
+        "figures": figures,
+        "rows": table.to_dict("records"),
+    }

@@ -13,7 +13,7 @@ from panther.explain.shares import DIGITS
 from panther.machine import cores
 from panther.report.data import Run, load_run
 from panther.store import version_of
-from panther.study.record import RECORD
+from panther.study.results import RECORD
 from panther.viewer.cohort.units import (
     CohortShares,
     Column,

@@ -5,7 +5,7 @@ from typing import Any
 
 from flask import Blueprint, request
 
-from panther.charts.results import scatter, scatter_by_number
+from panther.charts.results import scatter
 from panther.charts.to_plotly import convert, plain
 from panther.errors import InputError
 from panther.viewer.cohort.colours import CohortColours, Colour, Coloured
@@ -108,7 +108,7 @@ def _figure(placed: Placed, coloured: Coloured | None) -> dict[str, Any]:
     import numpy as np
 
     numbers = np.array([coloured.values.get(name, np.nan) for name in names], float)
-    return convert(scatter_by_number(placed.position, names, numbers, coloured.colour.title, placed.axes))
+    return convert(scatter(placed.position, names, numbers, placed.axes, coloured.colour.title))
 
 
 def _notes(coloured: Coloured, placed: Placed) -> list[str]:

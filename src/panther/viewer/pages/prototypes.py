@@ -188,13 +188,13 @@ def _survival(bench: Workbench, findings: Findings, prototype: int) -> dict[str,
             refused.append(str(error))
             continue
         patients = kaplan_meier.by_patient(findings.proportions, cohort)
-        rows, notes = kaplan_meier.compare(patients)
-        one = next((row for row in rows if row.prototype == prototype), None)
+        compared = kaplan_meier.compare(patients)
+        one = next((row for row in compared.prototypes if row.prototype == prototype), None)
         if one is None:
-            own = [note for note in notes if note.startswith(f"C{prototype}:")]
+            own = [note for note in compared.notes if note.startswith(f"C{prototype}:")]
             raise InputError(" ".join(own) or "There is nothing to compare.")
         row = kaplan_meier.described(one, {})
-        chart = kaplan_meier.curve_chart(row, patients.survival.unit or "", "")
+        chart = kaplan_meier.curve_chart(row, compared.unit, "")
         test = {"p": one.p, "p_corrected": one.p_corrected}
         return {"endpoint": endpoint, "figure": convert(chart), "test": _plain(test), "notes": _told(cohort, patients)}
     raise InputError(

@@ -13,7 +13,7 @@ from panther.errors import InputError
 from panther.evaluation.intervals import CAPTION
 from panther.models.tasks import KINDS
 from panther.report.data import Run, load_run, metric_name, where_tested
-from panther.report.html import plural
+from panther.report.figures import plural
 from panther.report.sections.results import MEANING, forest_chart
 from panther.store import version_of
 from panther.study.patients import (

@@ -13,11 +13,11 @@ from panther.aggregators import build
 from panther.errors import InputError, check_choice
 from panther.explain import palette
 from panther.explain.attention import SCALES, attention, attention_titles
+from panther.explain.attribution import attribute_bags, check_attributable
 from panther.explain.attribution.draw import patch_values
-from panther.explain.attribution.model import AttributionSettings, attribute_bags, check_attributable
+from panther.explain.concordance import CONCORDANCE
 from panther.explain.concordance.agreement import UNKNOWN, tissue_of
 from panther.explain.concordance.tissue_classifier import load_classifier
-from panther.explain.concordance.write import CONCORDANCE
 from panther.explain.names import prototype_number
 from panther.explain.palette import rgb_values
 from panther.explain.scene import assign
@@ -139,7 +139,7 @@ def attributed(features: Openable, path: Path) -> Outputs:
     model = load_model(path)
     check_attributable(model)
     assert model.prototypes is not None
-    attribution = attribute_bags(model, [features], AttributionSettings())
+    attribution = attribute_bags(model, [features])
     if not attribution.samples:
         raise InputError(next(iter(attribution.failures.values())))
     bag = model.prototypes.prepared(features.open())

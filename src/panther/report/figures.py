@@ -1,0 +1,121 @@
+"""Figures of the page, pictures made small enough to travel in it, and numbers and lists as text."""
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from panther.charts.chart import Chart
+from panther.charts.results import Estimate
+from panther.errors import InputError
+
+DASH, MINUS = "\u2013", "\u2212"  # for an undefined number; before a negative one
+QUALITY = 82  # of pictures
+MOST_PICTURES = 12
+LARGE, SMALL = 1600, 1200  # pixels, for a few pictures and for many
+PICTURES = (".png", ".jpg", ".jpeg", ".webp")
+
+
+class Figure(NamedTuple):
+    """A chart with a fixed name; ``alt`` describes it for those who cannot see it."""
+
+    key: str
+    chart: Chart
+    alt: str
+    caption: str = ""  # by default alt
+    widest: int | None = None  # pixels; by default as wide as the page
+    header: Sequence[str] = ()  # of a table of its numbers
+    rows: Sequence[Sequence[Any]] = ()
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture as a data URI."""
+
+    uri: str
+    alt: str
+    caption: str = ""
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Format a number; a dash where it is not defined."""
+    return DASH if value is None or value != value else f"{value:,.{digits}f}".replace("-", MINUS)
+
+
+def signed(value: float) -> str:
+    """Format a difference with its sign."""
+    return number(value) if pd.isna(value) or value < 0 else f"+{number(value)}"
+
+
+def p_value(value: float | None) -> str:
+    """Format a p-value as journals do."""
+    if value is None or value != value:
+        return DASH
+    return "< 0.001" if value < 0.001 else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
+
+
+def join_words(names: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """`1 patient`, `2 patients`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def estimates(table: pd.DataFrame, value: str = "mean", name: str = "row") -> list[Estimate]:
+    """Rows of a table with an interval, for a forest plot."""
+    return [Estimate(r[name], r[value], r["ci_low"], r["ci_high"], ()) for _, r in table.iterrows()]
+
+
+def data_uri(path: Path, longest: int) -> str:
+    """The picture, at most ``longest`` pixels per side, on white."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as file:
+            file.draft("RGB", (longest, longest))  # JPEG: decode at the size that is needed
+            image = file.convert("RGBA")
+    except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
+        raise InputError(f"{path}: the picture cannot be read ({error}); it is left out of the report.") from error
+    image.thumbnail((longest, longest))
+    page = Image.new("RGB", image.size, "white")
+    page.paste(image, mask=image.getchannel("A"))
+    buffer = io.BytesIO()
+    page.save(buffer, "WEBP", quality=QUALITY, method=4)
+    return f"data:image/webp;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def pictures_by_slide(folder: Path, kinds: Sequence[str]) -> dict[str, dict[str, Path]]:
+    """Pictures `SLIDE.KIND.png` by slide and kind; the name of a slide may have dots."""
+    pictures: dict[str, dict[str, Path]] = {}
+    for path in sorted(p for p in folder.iterdir() if p.suffix.lower() in PICTURES and not p.name.startswith(".")):
+        kind = next((kind for kind in kinds if path.stem.endswith(kind)), None)
+        if kind is not None:
+            pictures.setdefault(path.stem.removesuffix(kind), {})[kind] = path
+    return pictures
+
+
+class Gallery(NamedTuple):
+    """Pictures that are shown, and how many more the folder has."""
+
+    pictures: list[Picture]
+    more: int = 0
+
+
+def gallery(paths: Mapping[str, Path], alt: str, failures: dict[str, str]) -> Gallery:
+    """Pictures by caption; one that cannot be read is left out and added to ``failures``."""
+    longest = LARGE if len(paths) <= MOST_PICTURES // 2 else SMALL
+    shown = []
+    for caption, path in islice(paths.items(), MOST_PICTURES):
+        try:
+            shown.append(Picture(data_uri(path, longest), alt.format(caption), caption))
+        except InputError as error:
+            failures[path.name] = str(error)
+    return Gallery(shown, max(0, len(paths) - MOST_PICTURES))

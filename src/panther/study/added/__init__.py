@@ -1,1 +1,0 @@
-"""What slides add to what is known without them."""

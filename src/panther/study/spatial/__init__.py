@@ -1,1 +1,0 @@
-"""What of a study's scores hangs on where patches lie: the shuffle test."""

@@ -1,0 +1,291 @@
+"""`panther tissue-classifier` and `panther concordance`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from panther.errors import InputError, note, warn_left_out
+from panther.verbs import parameters as p
+from panther.verbs import verb
+
+if TYPE_CHECKING:
+    from panther.explain.concordance import Concordance
+    from panther.explain.concordance.tissue_classifier import TissueClassifier
+
+Coordinate = Annotated[float, Field(gt=-1e9, lt=1e9)]
+Length = Annotated[float, Field(gt=0, lt=1e9)]
+
+
+def _parse_window(text: str) -> list[float]:
+    try:
+        x, y, w, h = map(float, text.split(","))
+    except ValueError:
+        raise InputError(f"region: found {text}, expected x,y,w,h at level 0, e.g. 2000,1000,4000,3000") from None
+    return [x, y, w, h]
+
+
+@verb("tissue-classifier", "Look")
+def train_tissue_classifier(
+    tiles: Annotated[
+        Path,
+        p.option("Folder with a sub-folder of tile images (or feature files) per class.", metavar="TILES"),
+    ],
+    output: p.RequiredFile = None,
+    *,
+    encoder: Annotated[
+        str | None,
+        p.option(
+            "Name of `panther encoders`, timm:NAME or module.path:factory.",
+            panel=p.ENCODER,
+            completer=p.names_of("panther.encoders:encoders"),
+        ),
+    ] = None,
+    weights: Annotated[
+        Path | None, p.option("File of weights (.safetensors, .pth, .bin).", panel=p.ENCODER, metavar="FILE")
+    ] = None,
+    per_class: Annotated[
+        int, Field(ge=2, strict=True), p.option("Tiles of each class at most, drawn at random.", panel=p.METHOD)
+    ] = 500,
+    folds: Annotated[
+        int,
+        Field(ge=2, strict=True),
+        p.option("Folds of the cross-validation that judges the classifier.", panel=p.METHOD),
+    ] = 5,
+    seed: p.Seed = 0,
+    device: p.Device = "auto",
+    precision: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"],
+        p.option("Precision of the encoder; auto: bfloat16 on a GPU.", panel=p.ENCODER),
+    ] = "auto",
+    batch: Annotated[
+        int, Field(ge=0, strict=True), p.option("Patches per batch; 0: as suits the device.", panel=p.ENCODER)
+    ] = 0,
+    workers: Annotated[
+        int,
+        Field(ge=0),
+        p.option("Worker processes, one thread each; 0: one per core.", panel=p.RUNNING, short="-j", metavar="N"),
+    ] = 0,
+) -> "TissueClassifier":
+    """Train a classifier of tissue on labelled tiles: logistic regression on an encoder's features, cross-validated.
+
+    Parameters
+    ----------
+    tiles : path
+        Folder with a sub-folder of tile images (or of feature files) per class, or one feature file per class.
+    output : path, optional
+        File to write.
+    encoder : str, optional
+        Encoder of the slides' features; lite0 for images.
+    weights : path, optional
+        File of the encoder's weights.
+    per_class : int, default=500
+        Tiles of each class at most, drawn at random.
+    folds : int, default=5
+        Folds of the cross-validation that judges the classifier.
+    seed : int, default=0
+        Same seed and input: same result.
+    device, precision, batch, workers
+        Device, precision and batch size (0: as suits the device) of the encoder, and processes that decode images.
+
+    Returns
+    -------
+    TissueClassifier
+        Classes of patches by ``label(bag)``, and the cross-validated ``evaluation``.
+    """
+    from dataclasses import replace
+
+    from panther.explain.concordance import tissue_classifier as tissue
+    from panther.patches import same_encoder
+    from panther.store import check_output
+
+    if output is not None:
+        check_output(output, tiles, tiles.rglob("*"), weights)
+    failures: dict[str, str] = {}
+    if tissue.holds_features(tiles):
+        labelled = tissue.read_features(tiles, per_class, seed)
+        if not same_encoder(encoder, labelled.encoder):
+            raise InputError(f"encoder: found {encoder}, but the features of {tiles} are of {labelled.encoder}")
+        labelled = replace(labelled, encoder=labelled.encoder or encoder)
+    else:
+        from panther.encoders import load_encoder
+        from panther.encoders.pipeline import ExtractSettings, Pipeline
+        from panther.engine import find_device
+
+        images = tissue.find_images(tiles, per_class, seed)  # refuses before anything is loaded
+        network = load_encoder(encoder or "lite0", weights=weights, device=find_device(device), precision=precision)
+        with Pipeline(network, ExtractSettings(batch, workers)) as pipeline:
+            labelled, failures = tissue.encode_images(tiles, images, pipeline)
+    classifier = tissue.fit_classifier(labelled, folds, seed)
+    classifier = replace(classifier, settings={**classifier.settings, "per_class": per_class})
+    if output is not None:
+        tissue.save_classifier(classifier, output)
+    if labelled.groups is None:
+        note(
+            "tiles of one slide may be on both sides of the cross-validation, which flatters; CLASS/SLIDE/tile.png keeps them together"
+        )
+    warn_left_out("Left out of the tiles", failures)
+    return classifier
+
+
+@verb("concordance", "Look")
+def concordance(
+    features: p.Features,
+    prototypes: p.RequiredPrototypes,
+    classifier: Annotated[Any, p.option("File of `panther tissue-classifier`.", text=p.as_path, metavar="FILE")] = None,
+    patch_labels: Annotated[
+        Any, p.option("Instead: CSV of patches, slide_id,x,y,label.", text=p.as_path, metavar="FILE")
+    ] = None,
+    slides: p.SlideImages = None,
+    names: p.PrototypeNames = None,
+    output: p.RequiredFolder = None,
+    *,
+    positive: Annotated[
+        p.Names, p.option("Classes that are tumour, e.g. aca,scc: its heatmaps side by side.", panel=p.PICTURES)
+    ] = None,
+    class_from: Annotated[
+        Literal["members", "centroid"],
+        p.option("Source of a prototype's class: members (majority) or centroid.", panel=p.METHOD),
+    ] = "members",
+    region: Annotated[
+        tuple[Coordinate, Coordinate, Length, Length] | None,
+        p.option(
+            "Part to enlarge, x,y,w,h at level 0; else where most tumour is.",
+            panel=p.PICTURES,
+            text=_parse_window,
+            metavar="X,Y,W,H",
+        ),
+    ] = None,
+    maps: Annotated[
+        bool, p.option("Draw every slide with coordinates.", panel=p.PICTURES, negative="--no-maps")
+    ] = True,
+    method: p.Method = "panther",
+    preset: p.Preset = None,
+    slide_mpp: p.SlideMpp = None,
+    encoder_name: p.EncoderName = None,
+    allow_mixed_resolution: p.MixedResolution = False,
+    max_side: p.MaxSide = 768,
+    workers: p.Workers = "auto",
+    device: p.Device = "auto",
+    **settings: Any,
+) -> "Concordance":
+    """Compare prototypes with tissue classes: agreement, a class and a name for each, maps side by side.
+
+    Parameters
+    ----------
+    features : path, list, mapping or Listing
+        Folder of feature files, or bags in memory.
+    prototypes : Prototypes or path
+        What is compared.
+    classifier : TissueClassifier or path, optional
+        Source of the patches' classes; or give ``patch_labels``.
+    patch_labels : path or DataFrame, optional
+        Classes that people gave: a table with the columns slide_id, x, y (upper left corner) and label.
+    slides : path or mapping, optional
+        Images of the slides, for the pictures.
+    names : path or mapping, optional
+        Names of the prototypes: a YAML or CSV file, or a dictionary by number.
+    output : folder, optional
+        Where tables, suggested names and pictures are written.
+    positive : list of str, optional
+        Classes that are tumour: the posterior of their prototypes is compared with the classes' probability, patch by patch.
+    class_from : {"members", "centroid"}
+        Source of a prototype's class: the majority of its patches, or its centroid.
+    region : (x, y, width, height), optional
+        Part of the only slide to enlarge, in level-0 pixels; by default where most tumour is.
+    maps : bool, default=True
+        Whether every slide with coordinates gets pictures in ``output``.
+    method, preset : str, optional
+        `panther`, `ot`, `h2t` or `protocounts`; `paper`, `published-code` or `calibrated`.
+    slide_mpp : float, optional
+        True resolution of the images, um/px, where their tags are wrong.
+    encoder_name : str, optional
+        Encoder of the features, where the files name another or none.
+    allow_mixed_resolution : bool
+        Whether patches of different resolutions are accepted.
+    max_side : int, default=768
+        Longest side of a picture, pixels.
+    workers, device
+        Processes, and where patches are assigned (see :func:`panther.embed_cohort`).
+    **settings
+        Settings of the method, e.g. ``temperature=10``.
+
+    Returns
+    -------
+    Concordance
+        ``agreement`` over all patches, ``classes`` of the prototypes, ``slides`` one by one, ``notes`` and ``failures``.
+
+    Examples
+    --------
+    >>> import pandas as pd, torch, panther
+    >>> bag = panther.Bag("a", torch.eye(2).repeat(3, 1), lambda: torch.arange(12).reshape(6, 2))
+    >>> labels = pd.DataFrame({"slide_id": "a", "x": range(0, 12, 2), "y": range(1, 13, 2), "label": ["fat", "gland"] * 3})
+    >>> agreed = panther.concordance([bag], panther.Prototypes(torch.eye(2)), patch_labels=labels)
+    >>> agreed.agreement.accuracy
+    1.0
+    """
+    from dataclasses import replace
+    from functools import partial
+
+    from panther.aggregators import build
+    from panther.engine import collect, open_work
+    from panther.explain import concordance as compared
+    from panther.explain.concordance.tissue_classifier import TissueClassifier, load_classifier, read_labels
+    from panther.explain.scene import MapSettings, refuse_nothing, slide_jobs
+    from panther.storage.bags import Reading, as_bags
+    from panther.storage.prototypes import as_prototypes
+    from panther.store import check_output_folder
+
+    if (classifier is None) == (patch_labels is None):
+        raise InputError("classifier: expected a classifier or `patch_labels`, one of them")
+    fitted = as_prototypes(prototypes)
+    drawing = MapSettings(method, ({} if preset is None else {"preset": preset}) | settings, max_side, slide_mpp).named(
+        names, len(fitted)
+    )
+    build(method, fitted, drawing.options)  # refuses a wrong setting before the work
+    if patch_labels is not None:
+        labels: Any = read_labels(patch_labels)
+    else:
+        labels = classifier if isinstance(classifier, TissueClassifier) else load_classifier(classifier)
+    listing = as_bags(features, Reading(encoder_name, allow_mixed_resolution))
+    jobs, failures = slide_jobs(listing.refs, slides), dict(listing.problems)
+    unknown = [name for name in positive or () if name not in labels.classes]
+    if unknown or len(set(positive or ())) == len(labels.classes):
+        raise InputError(
+            f"positive: found {','.join(unknown or labels.classes)}, expected some, not all, of {', '.join(labels.classes)}"
+        )
+    if region is not None and not (positive and maps and len(jobs) == 1):
+        raise InputError(f"region: expected the features of one slide, found {len(jobs)}, with `positive` and `maps`")
+    chosen = tuple(sorted({labels.classes.index(name) for name in positive or ()}))
+    how = compared.ConcordanceSettings(fitted, labels, drawing, chosen, class_from, region)
+    compared.centroid_classes(how)  # refuses a classifier of another encoder, and centroids that have no class
+    if output is not None:
+        files = [file for job in jobs for file in job.files]
+        check_output_folder(output, compared.WRITTEN, files, prototypes, classifier, patch_labels, names)
+    with open_work(workers, listing.refs, device=device) as work:
+        how = replace(how, maps=replace(drawing, device=work.device))
+        counted, failed = collect(partial(compared.count_slide, settings=how), jobs, "counting", work)
+        failures |= failed
+        refuse_nothing(counted, {**failed, **failures}, "can be used")
+        classes = compared.name_prototypes(list(counted.values()), how)
+        pairs = [(job, counted[job.sample]) for job in jobs if job.sample in counted]
+        folder = output if maps else None
+        compare = partial(compared.compare_slide, settings=how, classes=classes, folder=folder)
+        slides_compared, failed = collect(compare, pairs, "comparing", work)
+    # of this pass first: a slide that failed before is not why all that were left fail now
+    refuse_nothing(slides_compared, {**failed, **failures}, "can be used")
+    failures |= failed
+    result = compared.Concordance(
+        how, tuple(counted.values()), classes, {one.slide: one for one in slides_compared.values()}, failures=failures
+    )
+    notes = [text for one in slides_compared.values() for text in one.notes]
+    if chosen and not classes.tumour:
+        notes.append("No prototype is of a positive class, so there is no tumour prototype to compare.")
+    result = replace(result, notes=(*notes, *compared.saturation_note(result)))
+    if output is not None:
+        files = [*compared.write_concordance(result, output)]
+        result = replace(result, files=(*files, *(file for one in slides_compared.values() for file in one.files)))
+    for text in result.notes:
+        note(text)
+    warn_left_out("Left out of the concordance", failures)
+    return result

@@ -1,0 +1,286 @@
+"""`panther similar` and `retrieval`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from panther.errors import InputError, note, warn_left_out
+from panther.verbs import parameters as p
+from panther.verbs import verb
+
+if TYPE_CHECKING:
+    from panther.search.retrieval import Retrieval
+    from panther.search.similar import SimilarSlides
+
+Way = Literal["pi", "mixture", "cosine", "euclidean"]
+
+
+@verb("similar", "Look")
+def similar(
+    embeddings: Annotated[
+        Any,
+        p.option(
+            "Embeddings of the cohort (.h5ad or .npz), or vectors of a slide encoder.", text=p.as_path, metavar="FILE"
+        ),
+    ],
+    query: Annotated[
+        Any,
+        p.option(
+            "Slide of the embeddings by its name; or a new slide's feature file, with -p.",
+            text=str,
+            required=True,
+            metavar="NAME|FILE",
+        ),
+    ],
+    k: Annotated[
+        int, Field(ge=1, le=1_000_000, strict=True), p.option("How many slides.", name=["--neighbours", "-k"])
+    ] = 10,
+    *,
+    on: Annotated[Way | None, p.option("What is compared; by default pi where there are proportions.")] = None,
+    prototypes: p.PrototypesLike = None,
+    table: p.TableLike = None,
+    slide_column: p.SlideColumn = None,
+    patient_column: p.PatientColumn = None,
+    site_column: p.SiteColumn = None,
+    same_patient: Annotated[bool, p.option("Include other slides of the patient.", panel=p.SLIDES)] = False,
+    leave_site_out: p.LeaveSiteOut = False,
+    names: p.PrototypeNames = None,
+    features: Annotated[
+        Any,
+        p.option(
+            "Features of the cohort, for pictures of the shared tissue (with -o and -p).",
+            panel=p.PICTURES,
+            text=p.as_path,
+            metavar="PATH",
+        ),
+    ] = None,
+    slides: p.SlideImages = None,
+    max_side: p.MaxSide = 1024,
+    output: p.OutputFolder = None,
+) -> "SimilarSlides":
+    """Find the slides of other patients that are most like one slide, and say why.
+
+    Parameters
+    ----------
+    embeddings : EmbeddingTable, AnnData or path
+        Embeddings of the cohort, or the file of them (`.h5ad`, `.npz`), which is searched on disk.
+    query : str, path or bag
+        A slide of the embeddings by its name; or a new slide's features (a file, a bag or an array), with ``prototypes``.
+    k : int, default=10
+        How many slides.
+    on : {"pi", "mixture", "cosine", "euclidean"}, optional
+        What is compared: proportions of prototypes (Hellinger's distance; the default where there are any), whole mixtures (proportions, means and
+        variances), or vectors of any kind.
+    prototypes : Prototypes or path, optional
+        Those that the embeddings were made with: for a new slide, and for pictures.
+    table : path or DataFrame, optional
+        Clinical table with the patients of the slides; by default the embeddings' columns.
+    slide_column, patient_column, site_column : str, optional
+        Columns of the table, where they have other names than usual.
+    same_patient : bool, default=False
+        Whether other slides of the patient are included.
+    leave_site_out : bool, default=False
+        Whether slides of the same site are left out: stain and scanner make them alike.
+    names : path or mapping, optional
+        Names of the prototypes, for the reasons.
+    features : path, list, mapping or Listing, optional
+        Features of the cohort, for pictures of the shared tissue.
+    slides : path or mapping, optional
+        Images of the slides, for the pictures.
+    max_side : int, default=1024
+        Longest side of a slide in a picture, pixels.
+    output
+        Folder for similar.csv, similar.json and pictures.
+
+    Returns
+    -------
+    SimilarSlides
+        Slides with distances and reasons; `to_frame()` is a table of them.
+
+    Examples
+    --------
+    >>> import numpy as np, torch, panther
+    >>> rng = np.random.default_rng(0)
+    >>> bags = {name: rng.normal(size=(50, 3)) + 3 * np.eye(3)[n % 2] for n, name in enumerate("abcd")}
+    >>> table = panther.embed_cohort(bags, panther.Prototypes(3 * torch.eye(3)))
+    >>> result = panther.similar(table, "a", k=1, names={0: "tumour"})
+    >>> result.hits[0].slide
+    'c'
+    >>> result.hits[0].reasons.shared[0]
+    0
+    """
+    from panther.explain.names import as_names
+    from panther.search.neighbours import as_embeddings, ownership, searchable
+    from panther.search.similar import SimilarSlides, excluded, make_query, method_of, nearest_slides
+    from panther.storage.clinical import Columns
+    from panther.storage.files import write_json
+    from panther.storage.tables import write_spreadsheet
+    from panther.store import check_output_folder
+
+    for name, needed in (("output", output), ("prototypes", prototypes)):
+        if features is not None and needed is None:
+            raise InputError(f"{name}: is missing, `features` are drawn with it")
+    if output is not None:
+        written = ("similar.csv", "similar.json", "*.like.*.png")
+        check_output_folder(output, written, embeddings, table, names, prototypes)
+    cohort = as_embeddings(embeddings)
+    way = searchable(cohort, on)
+    slide = make_query(cohort, way, query, prototypes)
+    owners = ownership(cohort, table, Columns(slide_column, patient_column, site_column))
+    apart = excluded(slide, owners, same_patient=same_patient, leave_site_out=leave_site_out)
+    known = as_names(names, 0 if cohort.weights is None else int(cohort.weights.shape[1]))
+    hits = nearest_slides(cohort, way, slide, k, apart, owners, known)
+    notes = [*cohort.problems, *owners.notes]
+    if len(hits) < k:
+        notes.append(f"k: there are {len(hits)} slides to compare with, fewer than {k}")
+    result = SimilarSlides(slide.name, way.on, hits, tuple(notes), method_of(cohort))
+    failures: dict[str, str] = {}
+    if output is not None:
+        rows = result.to_frame()
+        write_spreadsheet(output / "similar.csv", list(rows.columns), rows.itertuples(index=False))
+        if features is not None:
+            from panther.search.pictures import picture_hits
+
+            result, failures = picture_hits(result, query, features, prototypes, slides, names, max_side, output)
+        write_json(output / "similar.json", result.to_json())
+    for text in result.notes:
+        note(text)
+    warn_left_out("Not drawn", failures)
+    return result
+
+
+@verb("retrieval", "Predict and compare")
+def retrieval(
+    embeddings: Annotated[
+        Any,
+        p.option(
+            "Embeddings (.h5ad or .npz), or vectors of slide encoders; several are compared with the first.",
+            n_tokens=-1,
+            converter=lambda _, tokens: [Path(token.value) for token in tokens],
+            metavar="FILE...",
+        ),
+    ],
+    table: p.TableLike = None,
+    label: Annotated[str | None, p.option("Column of the label.", panel=p.OUTCOME, required=True)] = None,
+    *,
+    on: Annotated[
+        list[Way] | None,
+        BeforeValidator(p.split_names),
+        p.option("What is compared; several are judged beside each other.", text=p.split_names, metavar="A,B"),
+    ] = None,
+    at: Annotated[
+        list[Annotated[int, Field(ge=1, le=1000)]],
+        BeforeValidator(p.split_names),
+        Field(min_length=1),
+        p.option("Numbers of neighbours.", text=p.split_names, metavar="K,K"),
+    ] = (1, 3, 5, 10),  # type: ignore[assignment]
+    classes: Annotated[p.Names, p.option("Classes that count; all by default.", panel=p.OUTCOME)] = None,
+    leave_site_out: p.LeaveSiteOut = False,
+    slide_column: p.SlideColumn = None,
+    patient_column: p.PatientColumn = None,
+    site_column: p.SiteColumn = None,
+    bootstrap: Annotated[
+        int, Field(ge=0, strict=True), p.option("Resamples of the patients for intervals; 0: none.")
+    ] = 1000,
+    seed: p.Seed = 0,
+    output: Annotated[Path | None, p.option("Table to write (.csv or .parquet).", short="-o", metavar="FILE")] = None,
+) -> "Retrieval":
+    """Judge embeddings by whether the nearest slides of other patients have the same label: Acc@k, mMV@k, mAP@k.
+
+    Slides of one patient are never compared.
+
+    Parameters
+    ----------
+    embeddings : EmbeddingTable, AnnData, path, list of paths, or mapping of names to them
+        One representation or several, which are compared on the slides that all have.
+    table : path or DataFrame, optional
+        Clinical table with the label; by default the embeddings' columns.
+    label : str
+        Column of the label.
+    on : str or list of str, optional
+        What is compared, see :func:`panther.similar`; several are judged beside each other.
+    at : sequence of int
+        Numbers k of neighbours.
+    classes : sequence of str, optional
+        Classes that count; all others are left out.
+    leave_site_out : bool, default=False
+        Whether neighbours must be of another site.
+    slide_column, patient_column, site_column : str, optional
+        Columns of the table, where they have other names than usual.
+    bootstrap : int, default=1000
+        Resamples of the patients for the intervals; 0: none.
+    seed : int, default=0
+        Same seed and input: same intervals.
+    output
+        Table to write, .csv or .parquet.
+
+    Returns
+    -------
+    Retrieval
+        Tables `summary` and `comparisons`, and notes.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd, torch, panther
+    >>> rng = np.random.default_rng(0)
+    >>> bags = {f"S{n}": rng.normal(size=(50, 3)) + 3 * np.eye(3)[n % 2] for n in range(12)}
+    >>> cohort = panther.embed_cohort(bags, panther.Prototypes(3 * torch.eye(3)))
+    >>> table = pd.DataFrame({"slide_id": list(bags), "case_id": list(bags), "subtype": ["a", "b"] * 6})
+    >>> result = panther.retrieval(cohort, table, "subtype", at=[1])
+    >>> result.summary.query("group == 'all' and metric == 'acc'")[["value", "chance"]].round(2).values.tolist()
+    [[1.0, 0.45]]
+    """
+    from panther.cohort.spec import TaskSpec, checked
+    from panther.search.neighbours import as_embeddings, searchable
+    from panther.search.retrieval import Retrieval, classes_of, judge, labelled_slides, rows_of, summarise
+    from panther.storage.clinical import Columns
+    from panther.storage.tables import write_table
+    from panther.store import check_output
+
+    if label is None:
+        raise InputError("label: found None, expected the column of the label")
+    files = _named(embeddings)
+    if output is not None:
+        if output.suffix not in (".csv", ".parquet"):
+            raise InputError(f"output: {output} ends in {output.suffix!r}, expected .csv or .parquet")
+        check_output(output, *files.values(), table)
+    opened = {name: as_embeddings(one) for name, one in files.items()}
+    task = checked(TaskSpec, label=label, classes=tuple(classes) if classes else None, level="slide")
+    columns = Columns(slide_column, patient_column, site_column)
+    cohort, notes = labelled_slides(opened, table, task, columns, with_sites=leave_site_out)
+    judged = {}
+    for name, one in opened.items():
+        for way in on or (None,):
+            title = f"{name} on {way}" if on and len(on) > 1 else name
+            queries = judge(
+                searchable(rows_of(cohort, one), way), cohort, sorted(set(at)), leave_site_out=leave_site_out
+            )
+            if missing := len(cohort) - len(queries.ids):
+                notes.append(
+                    f"{title}: {missing} of {len(cohort)} slides are no queries: no other patient has their label"
+                )
+            judged[title] = queries
+    if any(len(one.ids) == 0 for one in judged.values()):
+        raise InputError(f"label: no slide has a slide of another patient with the same {label}")
+    notes += [problem for one in opened.values() for problem in one.problems]
+    result = Retrieval(*summarise(judged, classes_of(cohort).names, bootstrap, seed), tuple(notes))
+    if output is not None:
+        write_table(output, result.summary)
+    for text in result.notes:
+        note(text)
+    return result
+
+
+def _named(embeddings: Any) -> Mapping[str, Any]:
+    """Representations by name: files by theirs, or by their paths where names repeat."""
+    if isinstance(embeddings, Mapping):
+        return embeddings
+    if not isinstance(embeddings, (list, tuple)):
+        return {"embeddings": embeddings}
+    stems = [Path(file).stem for file in embeddings]
+    names = stems if len(set(stems)) == len(stems) else list(map(str, embeddings))
+    if len(set(names)) < len(names):
+        raise InputError(f"embeddings: {embeddings[0]} is there twice; `on` compares several ways on one file")
+    return dict(zip(names, embeddings, strict=True))
