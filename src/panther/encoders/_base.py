@@ -132,7 +132,7 @@ class Encoder:
         return faster
 
     def pays_to_compile(self, patches: int) -> bool:
-        """Whether compiling (about 20 s, 5 s from torch's cache) saves more than it costs; larger networks gain more for each patch."""
+        """Whether compiling (9 to 26 s, 2 to 6 s from torch's cache) saves more than it costs; larger networks gain more for each patch."""
         if self.compiled is not None or self.device.type != "cuda" or self.precision == "float32":
             return False
         return patches * sum(p.numel() for p in self.model.parameters()) >= WORTH_COMPILING
