@@ -21,6 +21,7 @@ SIZE_MARKERS = (0xC0, 0xC1, 0xC2, 0xC3)  # baseline, extended, progressive, loss
 logging.getLogger("tifffile").addHandler(logging.NullHandler())
 
 
+@slide_readers.register("tifffile")
 class TiffPixels:
     """The largest RGB image of a TIFF, and its pyramid."""
 
@@ -59,12 +60,6 @@ class TiffPixels:
         if page.compression in JPEG:
             tables = page.jpegtables  # Huffman and quantisation tables that all tiles share: start, tables, end
             refuse_damaged_jpeg(data if tables is None else tables[:-2] + data[2:], int(page.photometric))
-
-
-@slide_readers.register("tifffile")
-def open_tiff(path: Path) -> TiffPixels:
-    """Open with tifffile, or raise its error."""
-    return TiffPixels(path)
 
 
 def refuse_damaged_jpeg(data: bytes, photometric: int) -> None:
