@@ -16,9 +16,8 @@ import numpy as np
 
 from panther.engine import stream
 from panther.errors import InputError
-from panther.explain.atlas import AtlasJob, AtlasSettings, Pool, describe_slide, patients_of, summed_up
+from panther.explain.atlas import AtlasJob, AtlasSettings, Kind, Pool, describe_slide, patients_of, summed_up
 from panther.explain.atlas_files import to_dict
-from panther.explain.exemplars import Kind
 from panther.explain.shares import Proportions, as_proportions
 from panther.storage.files import read_json
 from panther.viewer.workbench import Workbench

@@ -8,7 +8,7 @@ import numpy as np
 from flask import Blueprint, Response, request
 
 from panther.errors import InputError
-from panther.explain.exemplars import Place
+from panther.explain.atlas import Place
 from panther.explain.touching import Touching, neighbour_sentences
 from panther.viewer.patches import Canvas, PatchMap
 from panther.viewer.tiles.export import export_regions, export_view

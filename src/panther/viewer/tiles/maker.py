@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from panther.errors import InputError
-from panther.explain.exemplars import Place
+from panther.explain.atlas import Place
 from panther.explain.scene import MapSettings
 from panther.slides import open_slide
 from panther.slides.polygons import read_contours
