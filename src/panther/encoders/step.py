@@ -70,12 +70,6 @@ def encode_tiles(folder: Path, pipeline: Pipeline, target: Path, key: str = "") 
     return _encode(pipeline, source, source.names(), target, about, key)
 
 
-def folder_state(folder: Path, names: Sequence[str]) -> str:
-    """Hash of the sizes and times of tiles."""
-    stamps = [(folder / name).stat() for name in names]
-    return hash_of([(name, stat.st_size, stat.st_mtime_ns) for name, stat in zip(names, stamps, strict=True)])
-
-
 def _encode(
     pipeline: Pipeline,
     source: Source,
@@ -324,8 +318,9 @@ class TileStep(FeatureStep):
         return {**about, "note": some}
 
     def _tiles_key(self, files: SlideFiles) -> str:
-        folder = files.slide.path
-        return self._key(folder_state(folder, TileFolder(folder).names()).encode())
+        """Hash of the settings, and of the sizes and times of the tiles."""
+        stamps = [(name, (files.slide.path / name).stat()) for name in TileFolder(files.slide.path).names()]
+        return self._key(hash_of([(name, stamp.st_size, stamp.st_mtime_ns) for name, stamp in stamps]).encode())
 
 
 def run_steps(
