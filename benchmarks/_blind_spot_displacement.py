@@ -13,9 +13,9 @@ import torch
 import _harness as harness
 from _blind_spot_methods import C, bags_of
 from _blind_spot_worlds import QUESTIONS, Cohort, cohort_of
+from _planted_bank import Bank
 from panther.aggregators import build
 from panther.prototypes import KMeansSettings, fit_bags
-from panther_demo.bank import Bank
 
 STATISTICS = ("weight", "mean", "variance", "tail_share", "tail_excess", "tail_nearest", "tail_mean", "tail_variance")
 

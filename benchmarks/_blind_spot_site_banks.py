@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from _planted_bank import USUAL, Bank, drawn_concentrations, encoded, laboratories, read_tiles, stained
 from panther.slides.stain import NotStained, fit_slide
-from panther_demo.bank import USUAL, Bank, drawn_concentrations, encoded, laboratories, read_tiles, stained
 from panther_demo.stain import Stain, concentrations, transmitted
 from panther_demo.tissues import tissues
 

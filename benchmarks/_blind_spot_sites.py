@@ -19,7 +19,7 @@ from _blind_spot_methods import Row, answers
 from _blind_spot_site_banks import bank_path, make_site_banks
 from _blind_spot_site_tables import tell_sites
 from _blind_spot_worlds import JITTER, OWN, STEP, Cohort, Plan, Slide, proportions, subtypes
-from panther_demo.bank import USUAL, Bank
+from _planted_bank import USUAL, Bank
 
 SPREADS = (2.5, 6.0)  # how much stronger stains differ than the demo's sites: strong, and stronger than one should meet
 TRAIN_SITES, TEST_SITES = 3, 5

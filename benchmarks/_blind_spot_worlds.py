@@ -1,6 +1,6 @@
 """Cohorts whose classes differ in one thing only: where patches lie, one small lesion, or proportions, under one stain or several.
 
-Slides are composed of features of tiles (`panther_demo.bank`), drawn or real; no tile is in a training slide and in a test slide. Used by
+Slides are composed of features of tiles (`_planted_bank`), drawn or real; no tile is in a training slide and in a test slide. Used by
 blind_spots.py.
 """
 
@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from panther_demo.arrangements import Arrangement, of_shares, with_guests, with_needle
-from panther_demo.bank import USUAL, Bank
+from _planted_arrangements import Arrangement, of_shares, with_guests, with_needle
+from _planted_bank import USUAL, Bank
 from panther_demo.cohort import MIX
 
 PATCHES = (900, 1000, 1100)  # a few lengths, so that bags of one length make a batch without padding

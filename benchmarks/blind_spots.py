@@ -25,7 +25,7 @@ from _blind_spot_methods import NETWORK_KINDS, NETWORKS, ROWS, answers, network_
 from _blind_spot_sites import run_sites
 from _blind_spot_tables import tell
 from _blind_spot_worlds import QUESTIONS, make_cohort
-from panther_demo.bank import Bank, drawn_bank, laboratories, real_bank
+from _planted_bank import Bank, drawn_bank, laboratories, real_bank
 
 LABORATORIES, SPREAD = 8, 2.5  # stains, and how much stronger they differ than the demo's sites
 TILES_DRAWN = 320  # of each tissue

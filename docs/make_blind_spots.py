@@ -1,5 +1,6 @@
 """Make the pictures of `concepts/blind-spots.md` from drawn slides: `python docs/make_blind_spots.py`."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,14 @@ from panther.aggregators import build
 from panther.charts.style import BLUE, GREY, ORANGE, save
 from panther.statistics.neighbours import neighbourhood
 from panther.types import Places, Prototypes
-from panther_demo.arrangements import Arrangement
-from panther_demo.bank import drawn_concentrations, encoded, laboratories, stained
-from panther_demo.planted import infiltration, lesion, planted_layout
 from panther_demo.slide import DrawnSlide, painted
 from panther_demo.stain import transmitted, usual_stain
 from panther_demo.tissues import tissues
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+from _planted_arrangements import Arrangement
+from _planted_bank import drawn_concentrations, encoded, laboratories, stained
+from planted import infiltration, lesion, planted_layout
 
 FOLDER = Path(__file__).parent / "pictures"
 NAMES = tissues.names()

@@ -1,19 +1,118 @@
 """The demo: draw a cohort, then run the product's own commands on it, printed as one would type them."""
 
+import json
 import shlex
-from dataclasses import dataclass, field
+import shutil
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from panther.engine import Track, untracked
+from panther.engine import Track, open_work, untracked
 from panther.errors import InputError
 from panther.machine import start_early
-from panther.store import check_writable_folder
-from panther_demo.actions import draw_cohort, name_prototypes, study_file
-from panther_demo.cohort import CohortSettings, make_patients
+from panther.store import atomic_write, check_writable_folder
+from panther.types import Prototypes
+from panther.version import __version__
+from panther_demo.cohort import CohortSettings, make_patients, write_cohort
 from panther_demo.steps import PRELOAD, DemoStep, Runner, Say, command
-from panther_demo.studies import PROTOTYPES, TASKS
+from panther_demo.truth import Labelled, agreement, held_out_table, labelled, majority_names, write_labels, write_names
+
+UNSUPERVISED: list[Any] = [
+    {"name": "panther", "label": "PANTHER All"},
+    {"name": "panther", "readout": "wa", "label": "PANTHER WA"},
+    {"name": "panther", "readout": "top", "label": "PANTHER Top"},
+    {"name": "panther", "readout": "bottom", "label": "PANTHER Bottom"},
+    "ot",
+    "h2t",
+    "protocounts",
+    "deepsets",
+]
+PROTOTYPES = 8  # seven tissues, slides of some sixty patches
+NETWORKS = ["abmil", "transmil", "dsmil", "attnmisl", "ilra"]
+HEADS = {"subtype": ["probe", "paper-classification"], "survival": ["probe", "paper-survival"]}
+TASKS: dict[str, Any] = {"subtype": {"label": "subtype"}, "survival": {"survival": "os"}}
+ABOUT = """\
+# A study of the synthetic demo cohort: {name}. Paths count from this file.
+# Run it with: panther run {name}.yaml -o {name}/
+"""
+
+
+def write_study(folder: Path, name: str, features: Path, splits: Path, full: bool) -> Path:
+    """Write one study file: the unsupervised methods and ABMIL, or all ten methods."""
+    import yaml
+
+    study = {
+        "name": name,
+        "table": "cohort.csv",
+        "features": {"lite0": str(features.relative_to(folder))},
+        "task": TASKS[name],
+        "splits": str(splits.relative_to(folder)),
+        "methods": [*UNSUPERVISED, *(NETWORKS if full else NETWORKS[:1])],
+        "reference": "PANTHER All",
+        "heads": HEADS[name],
+        "n_prototypes": [PROTOTYPES],
+        "seeds": [1],
+    }
+    path = folder / f"{name}.yaml"
+    with atomic_write(path) as temporary:
+        temporary.write_text(
+            ABOUT.format(name=name) + yaml.safe_dump(study, sort_keys=False, allow_unicode=True), encoding="utf-8"
+        )
+    return path
+
+
+def draw_cohort(folder: Path, settings: CohortSettings, track: Track) -> str:
+    """Draw the slides, one process per core; what was made of another cohort in this folder goes first."""
+    _forget_another(folder, settings)
+    with open_work(track=track) as work:
+        count = write_cohort(folder, settings, work)
+    return f"{count} slides in {folder / 'slides'}, their truth in {folder / 'truth'}, clinical table {folder / 'cohort.csv'}"
+
+
+def _forget_another(folder: Path, settings: CohortSettings) -> None:
+    """Remove slides, truth and features of another cohort: commands take whole folders, and would mix the two."""
+    note = folder / "truth" / "settings.json"
+    mine = json.dumps([__version__, asdict(settings)])
+    if note.exists() and note.read_text(encoding="utf-8") != mine:
+        for name in ("slides", "job", "truth"):
+            shutil.rmtree(folder / name, ignore_errors=True)
+    with atomic_write(note) as temporary:
+        temporary.write_text(mine, encoding="utf-8")
+
+
+def study_file(folder: Path, name: str, features: Path, full: bool) -> str:
+    """Write a study."""
+    write_study(folder, name, features, folder / "splits", full)
+    return ""
+
+
+def name_prototypes(folder: Path, features: Path) -> str:
+    """Names of the prototypes by the drawn tissue, and every patch's true tissue."""
+    from panther.explain.concordance.agreement import adjusted_rand
+    from panther.storage.prototypes import load_prototypes
+
+    prototypes = load_prototypes(folder / "prototypes.safetensors")
+    slides = look(folder, features, prototypes)
+    write_labels(folder / "truth" / "patches.csv", slides)
+    write_names(folder / "names.yaml", majority_names(slides, len(prototypes)))
+    pixels = held_out_table(slides, len(prototypes))
+    purest = sum(slide.counts[:, 1:].max(1).sum() for slide in slides) / pixels.sum()
+    return (
+        f"{folder / 'names.yaml'}: the names come from the masks; on real slides a pathologist gives them. Named on the other "
+        f"slides, a slide's map agrees with {agreement(pixels):.1%} of its tissue's pixels (patches that lie on two tissues "
+        f"allow {purest:.1%}), adjusted Rand index {adjusted_rand(pixels):.2f}."
+    )
+
+
+def look(folder: Path, features: Path, prototypes: Prototypes) -> list[Labelled]:
+    """All slides' patches with what was drawn under them."""
+    from panther.aggregators import build
+
+    module = build("panther", prototypes, {})
+    return [labelled(file, folder / "truth", prototypes, module) for file in sorted(features.glob("*.h5"))]
+
 
 NEEDED = {
     "openslide": "slides",

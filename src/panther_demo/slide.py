@@ -10,12 +10,10 @@ from PIL import Image
 
 from panther.store import atomic_write
 from panther.version import __version__
-from panther_demo.area import area_of
-from panther_demo.layout import GLASS, SCALE, Layout, make_layout
-from panther_demo.noise import Shape, enlarged, ramp, smooth_noise, strips
+from panther_demo.layout import GLASS, SCALE, Layout, Shape, enlarged, make_layout, ramp, smooth_noise, strips
 from panther_demo.nuclei import paint
 from panther_demo.stain import Stain, transmitted
-from panther_demo.tissues import tissues
+from panther_demo.tissues import area_of, tissues
 
 MPP = 0.5
 TILE = 256

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from panther_demo.noise import strips
+from panther_demo.layout import strips
 
 HAEMATOXYLIN = np.array([0.55, 0.74, 0.34])  # optical density of red, green, blue at unit concentration
 EOSIN = np.array([0.12, 0.86, 0.42])

@@ -1,16 +1,191 @@
 """Seven tissues as textures with nuclei, at 0.5 micrometres a pixel. Synthetic: they resemble H&E, they are none."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
+from scipy import ndimage
 from scipy.spatial import cKDTree
 
 from panther.registry import Nothing, Registry
-from panther_demo.area import Area, Texture
-from panther_demo.fibres import Fibres, fibres
-from panther_demo.glands import gland_centres, paint_glands, ring_nuclei
-from panther_demo.noise import enlarged, ramp, smooth_noise
+from panther_demo.layout import SCALE, Layout, Shape, enlarged, ramp, scattered, smooth_noise, strips
 from panther_demo.nuclei import Look, Nuclei, nuclei_at
+
+MARGIN = 4  # mask pixels around the tissue, so that nuclei at its border are whole
+
+
+@dataclass(frozen=True)
+class Area:
+    """A box of the slide with one tissue in it; points are x, y from the box's corner."""
+
+    top: int  # level-0 pixels
+    left: int
+    member: np.ndarray  # (h / 8, w / 8) bool, where the tissue is
+    weight: np.ndarray  # (h, w) float32, 0 to 1, soft at the border
+
+    @property
+    def shape(self) -> Shape:
+        """Rows and columns of the box at level 0."""
+        return self.weight.shape[0], self.weight.shape[1]
+
+    @property
+    def box(self) -> tuple[slice, slice]:
+        """Rows and columns of the slide."""
+        return slice(self.top, self.top + self.shape[0]), slice(self.left, self.left + self.shape[1])
+
+    def points(self, rng: np.random.Generator, spacing: float, jitter: float = 0.3, reach: float = 0.0) -> np.ndarray:
+        """Scattered points (N, 2) inside the tissue, at least ``reach`` pixels from its border."""
+        found = scattered(rng, self.shape, spacing, jitter)
+        return found[self.holds(found, reach)]
+
+    def holds(self, points: np.ndarray, reach: float = 0.0) -> np.ndarray:
+        """Which points (N, 2) lie in the tissue."""
+        member = self.member
+        if reach >= SCALE:
+            member = ndimage.distance_transform_edt(np.pad(member, 1))[1:-1, 1:-1] * SCALE > reach
+        column, row = (np.floor(points / SCALE).astype(np.int64)).T
+        valid = (row >= 0) & (column >= 0) & (row < member.shape[0]) & (column < member.shape[1])
+        inside = np.zeros(len(points), bool)
+        inside[valid] = member[row[valid], column[valid]]
+        return inside
+
+
+@dataclass(frozen=True)
+class Texture:
+    """What a painter gives: concentrations between nuclei (h, w), and the nuclei."""
+
+    haematoxylin: np.ndarray
+    eosin: np.ndarray
+    nuclei: tuple[Nuclei, ...] = ()
+
+
+def area_of(layout: Layout, label: int) -> Area:
+    """Box around a tissue of a slide."""
+    member = layout.labels == label
+    rows, columns = np.flatnonzero(member.any(1)), np.flatnonzero(member.any(0))
+    top, left = max(rows[0] - MARGIN, 0), max(columns[0] - MARGIN, 0)
+    box = slice(top, rows[-1] + 1 + MARGIN), slice(left, columns[-1] + 1 + MARGIN)
+    member = member[box]
+    shape = member.shape[0] * SCALE, member.shape[1] * SCALE
+    # sharper than the mask's own pixels: at a border of two tissues the two ramps still add up to one
+    weight = ramp(enlarged(layout.weight(label)[box], shape, smooth=False), 0.3, 0.7)
+    return Area(int(top) * SCALE, int(left) * SCALE, member, weight)
+
+
+@dataclass(frozen=True)
+class Fibres:
+    """Fibres over an area."""
+
+    eosin: np.ndarray  # (h, w)
+    direction: np.ndarray  # (h / 8, w / 8), radians
+
+    def angle_at(self, points: np.ndarray) -> np.ndarray:
+        """Direction (N,) of the fibres at points (N, 2)."""
+        column, row = np.floor(points / SCALE).astype(np.int64).T
+        rows, columns = self.direction.shape
+        return self.direction[np.clip(row, 0, rows - 1), np.clip(column, 0, columns - 1)]
+
+
+def fibres(rng: np.random.Generator, area: Area, clefts: bool = True) -> Fibres:
+    r"""Bands of constant :math:`v(x, y)`, a bent coordinate across the fibres, with ``clefts`` between some of them."""
+    small = area.member.shape
+    turn = rng.uniform(0, np.pi)
+    y, x = np.mgrid[: small[0], : small[1]].astype(np.float32) * SCALE
+    v = y * np.cos(turn) - x * np.sin(turn) + 34 * smooth_noise(rng, small, 26) + 7 * smooth_noise(rng, small, 8)
+    down, across = np.gradient(v)
+    full = enlarged(v, area.shape)
+    phase = 1.6 * smooth_noise(rng, area.shape, 90)
+    patches = smooth_noise(rng, area.shape, 70)
+    gaps = smooth_noise(rng, area.shape, 40) if clefts else None
+    eosin = np.empty(area.shape, np.float32)
+    for rows in strips(area.shape):
+        v, bent = full[rows], phase[rows]
+        broad = np.sin(v * np.float32(2 * np.pi / 29) + bent)
+        fine = np.sin(v * np.float32(2 * np.pi / 11.3) - 2 * bent)
+        eosin[rows] = 0.36 + 0.08 * broad + 0.06 * fine + 0.05 * patches[rows]
+        if gaps is not None:
+            wave = np.sin(v * np.float32(2 * np.pi / 47) + 2 * bent) + 0.55 * gaps[rows]
+            eosin[rows] *= 1 - 0.9 * ramp(wave, 1.0, 1.3)
+    return Fibres(eosin, np.arctan2(-across, down))
+
+
+EPITHELIAL = Look(radius=9.0, spread=0.10, elongation=1.7, darkness=1.0, rim=0.2, wobble=0.05)
+SPACING = 152.0  # pixels between glands
+LAYERS = (0.86, 0.70)  # of the radius: two rows of nuclei, the second one loose
+
+
+@dataclass(frozen=True)
+class Glands:
+    """Glands, all arrays (N,) but the bends; lengths in pixels."""
+
+    x: np.ndarray
+    y: np.ndarray
+    radius: np.ndarray
+    ratio: np.ndarray  # of the short axis to the long one
+    turn: np.ndarray
+    lumen: np.ndarray  # part of the radius
+    bend: np.ndarray  # (N, 4): amplitude and phase of two waves around the rim
+
+
+def gland_centres(rng: np.random.Generator, area: Area) -> Glands:
+    """Glands of an area, far enough from each other not to overlap much."""
+    points = area.points(rng, SPACING, 0.09, reach=28)
+    n = len(points)
+    bend = np.stack(
+        [rng.uniform(0.02, 0.13, n), rng.uniform(0, 6.3, n), rng.uniform(0.01, 0.06, n), rng.uniform(0, 6.3, n)], 1
+    )
+    radius, ratio = rng.uniform(54, 84, n), rng.uniform(0.68, 1.0, n)
+    turn, lumen = rng.uniform(0, np.pi, n), rng.uniform(0.22, 0.52, n)
+    return Glands(points[:, 0], points[:, 1], radius, ratio, turn, lumen, bend)
+
+
+def paint_glands(glands: Glands, h: np.ndarray, e: np.ndarray) -> np.ndarray:
+    """Paint cytoplasm and lumina into concentrations (h, w); returns where glands are."""
+    covered = np.zeros(h.shape, bool)
+    reach = 96
+    for i in range(len(glands.x)):
+        top, left = max(int(glands.y[i]) - reach, 0), max(int(glands.x[i]) - reach, 0)
+        box = slice(top, int(glands.y[i]) + reach), slice(left, int(glands.x[i]) + reach)
+        y, x = np.ogrid[top : top + h[box].shape[0], left : left + h[box].shape[1]]
+        r = _radius(glands, i, x - np.float32(glands.x[i]), y - np.float32(glands.y[i]))
+        edge = 1 - ramp(r, 0.97, 1.02)
+        depth = ramp(r, glands.lumen[i] - 0.03, glands.lumen[i] + 0.03)  # 0 in the lumen
+        # cells are darker at their base, where the nuclei lie, and pale towards the lumen
+        cytoplasm_e, cytoplasm_h = 0.36 - 0.10 * (1 - r), 0.10 + 0.12 * ramp(r, 0.5, 1.0)
+        e[box] = e[box] * (1 - edge) + edge * (0.02 + (cytoplasm_e - 0.02) * depth)
+        h[box] = h[box] * (1 - edge) + edge * (0.02 + (cytoplasm_h - 0.02) * depth)
+        covered[box] |= r < 1.06
+    return covered
+
+
+def ring_nuclei(rng: np.random.Generator, glands: Glands) -> Nuclei:
+    """Nuclei around every lumen, pointing at it."""
+    points, angles = [np.empty((0, 2))], [np.empty(0)]
+    for i in range(len(glands.x)):
+        for layer, keep in zip(LAYERS, (1.0, 0.55), strict=True):
+            count = int(2 * np.pi * glands.radius[i] * layer / 12.5)
+            around = np.arange(count) * 2 * np.pi / count + rng.normal(0, 0.035, count)
+            around = around[rng.uniform(size=count) < keep]
+            out = glands.radius[i] * (layer + rng.normal(0, 0.03, len(around))) / _rim(glands, i, around)
+            u, v = out * np.cos(around), out * np.sin(around) * glands.ratio[i]
+            cosine, sine = np.cos(glands.turn[i]), np.sin(glands.turn[i])
+            x, y = u * cosine - v * sine, u * sine + v * cosine
+            points.append(np.stack([glands.x[i] + x, glands.y[i] + y], 1))
+            angles.append(np.arctan2(y, x) + rng.normal(0, 0.15, len(x)))
+    return nuclei_at(rng, np.concatenate(points), EPITHELIAL, np.concatenate(angles))
+
+
+def _radius(glands: Glands, i: int, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Distance from the centre in units of the rim's."""
+    cosine, sine = np.float32(np.cos(glands.turn[i])), np.float32(np.sin(glands.turn[i]))
+    u, v = x * cosine + y * sine, (y * cosine - x * sine) / np.float32(glands.ratio[i])
+    return np.sqrt(u * u + v * v) / np.float32(glands.radius[i]) * _rim(glands, i, np.arctan2(v, u))
+
+
+def _rim(glands: Glands, i: int, around: np.ndarray) -> np.ndarray:
+    a, p, b, q = glands.bend[i]
+    return 1 + a * np.cos(2 * around + p) + b * np.cos(5 * around + q)
+
 
 Painter = Callable[[np.random.Generator, Area], Texture]
 tissues: Registry[Painter, Nothing] = Registry("tissue", Nothing)  # in the order of the mask's labels 1, 2, ...

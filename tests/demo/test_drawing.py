@@ -9,8 +9,7 @@ from panther.engine import Work, open_executor
 from panther.errors import InputError
 from panther.slides import list_slides, open_slide
 from panther_demo.cohort import CohortSettings, make_patients, tiny, write_cohort
-from panther_demo.layout import SCALE, make_layout
-from panther_demo.noise import enlarged, ramp, scattered
+from panther_demo.layout import SCALE, enlarged, make_layout, ramp, scattered
 from panther_demo.slide import DrawnSlide, draw, write_slide
 from panther_demo.stain import site_stain, transmitted
 from panther_demo.tissues import tissues

@@ -12,9 +12,8 @@ from panther.engine import open_executor, untracked
 from panther.errors import InputError
 from panther.machine import cores, process_context
 from panther_demo import pipeline
-from panther_demo.actions import draw_cohort
 from panther_demo.cohort import CohortSettings, make_patients, tiny
-from panther_demo.pipeline import Demo, check_packages, closing, mapped, steps
+from panther_demo.pipeline import Demo, check_packages, closing, draw_cohort, mapped, steps
 from panther_demo.steps import DemoStep, Runner, command, share_server
 
 

@@ -17,9 +17,8 @@ from panther.cli import main
 from panther.explain import as_names
 from panther.explain.palette import PALETTE, rgb_values
 from panther.storage.prototypes import load_prototypes
-from panther_demo.actions import look
 from panther_demo.cohort import tiny
-from panther_demo.pipeline import Demo, mapped, steps
+from panther_demo.pipeline import Demo, look, mapped, steps
 from panther_demo.steps import Runner
 from panther_demo.tissues import tissues
 from panther_demo.truth import agreement, held_out_table, read_mask

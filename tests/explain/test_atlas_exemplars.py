@@ -10,11 +10,13 @@ from known_regions import COLOURS, SIDE, tissue_at, write_bag, write_slide
 
 from panther.engine import Work, map_slides
 from panther.errors import InputError
-from panther.explain.atlas import AtlasJob, AtlasSettings, atlas_of
-from panther.explain.exemplars import (
+from panther.explain.atlas import (
+    AtlasJob,
+    AtlasSettings,
     Exemplar,
     PatchesToRead,
     Place,
+    atlas_of,
     fair_sample,
     most_varied,
     random_ranks,

@@ -15,16 +15,15 @@ import panther.search
 from panther.charts.style import save
 from panther.evaluation.intervals import Interval
 from panther.evaluation.survival_metrics import kaplan_meier as curve
-from panther.explain import atlas_sheets as sheets
+from panther.explain import atlas_files as sheets
 from panther.explain import attention, kaplan_meier
 from panther.explain import slide_map as draw
-from panther.explain.atlas import Atlas, AtlasSettings
+from panther.explain.atlas import Atlas, AtlasSettings, Exemplar
 from panther.explain.attribution import Attribution
 from panther.explain.attribution import draw as attributed
 from panther.explain.attribution.draw import draw_cohort
 from panther.explain.concordance import draw as agreed
 from panther.explain.concordance.agreement import match_tumour
-from panther.explain.exemplars import Exemplar
 from panther.explain.geometry import blank_view, grid
 from panther.explain.names import Naming
 from panther.explain.scene import MapSettings
@@ -109,8 +108,8 @@ FIGURES: dict[str, Callable[[], Any]] = {
     "attribution.draw.draw_attribution": lambda: attributed.draw_attribution(
         slide_map(), [attributed.Shown(BROKEN, np.array([0.2, -0.1]))]
     ),
-    "atlas_sheets.draw_overview": lambda: sheets.draw_overview(atlas()),
-    "atlas_sheets.draw_exemplars": lambda: sheets.draw_exemplars(atlas(), 0),
+    "atlas_files.draw_overview": lambda: sheets.draw_overview(atlas()),
+    "atlas_files.draw_exemplars": lambda: sheets.draw_exemplars(atlas(), 0),
     "concordance.draw.draw_classes": lambda: agreed.draw_classes(
         slide_map(), *agreed.class_maps(slide_map(), LABELS, SHARES.argmax(1), CLASSES)
     ),

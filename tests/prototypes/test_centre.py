@@ -185,17 +185,17 @@ def test_sites_are_known_by_slide_and_by_patient():
 def test_a_patient_of_two_sites_has_none_of_them():
     sites = sites_by(read_clinical(table(site_id=["x", "z", "y"])))
     assert sites.of == {"s1": "x", "s2": "z", "s3": "y", "p2": "y"}
-    with pytest.raises(InputError, match=r"1 of 2 training slides or patients have no site, e.g. p1"):
+    with pytest.raises(InputError, match=r"1 of 2 training samples have no site, e.g. p1"):
         sites.of_all(["p2", "p1"])
 
 
 def test_there_is_nothing_else_to_centre_by():
-    with pytest.raises(InputError, match="centre="):
+    with pytest.raises(InputError, match="centre"):
         KMeansSettings(centre="hospital")
 
 
 def test_sites_need_a_table(train):
-    with pytest.raises(InputError, match=r"a table that names their sites is needed"):
+    with pytest.raises(InputError, match=r"^table: is missing"):
         panther.fit_prototypes(train, 3, centre="site")
     with pytest.raises(InputError, match=r"no slide has a site"):
         sites_by(read_clinical(table()))
@@ -203,5 +203,5 @@ def test_sites_need_a_table(train):
 
 def test_a_slide_whose_site_is_named_otherwise_now_is_refused(train):
     fitted = fit_bags(train, replace(SETTINGS, centre="site"), sites=SITES).prototypes
-    with pytest.raises(InputError, match=r"A0: the table says site 'B', but the prototypes know it as of 'A'"):
+    with pytest.raises(InputError, match=r"A0: found the site 'B'.*expected 'A'"):
         add_sites(fitted, as_bags(train[:1]).refs, Sites({"A0": "B"}))

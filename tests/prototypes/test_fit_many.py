@@ -202,7 +202,7 @@ def test_an_impossible_fit_does_not_stop_the_others(tmp_path):
     words = (
         "No slide has patches",
         None,
-        "fewer than 4 different",
+        "n_prototypes: 4 are more",
         "No slide has patches that prototypes can be learned from",
         "No slide",
         "pca: 50",

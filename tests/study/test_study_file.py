@@ -15,7 +15,7 @@ from panther.models.tasks import check_loss, loss_names, tasks
 from panther.study.file import Study, load_study
 from panther.study.templates import TEMPLATES, find_template, literal_text
 from panther.study.templates import write_study as write_study_file
-from panther_demo.studies import TASKS, write_study
+from panther_demo.pipeline import TASKS, write_study
 
 SMALL = {"name": "s", "table": "t.csv", "features": {"uni": "f"}, "task": {"label": "subtype"}}
 
@@ -49,7 +49,7 @@ def test_paths_count_from_the_file(tmp_path):
         ({"task": {"label": "a", "survival": "os"}}, ["task", "give one of"]),
         ({"splits": {"scheme": "random"}}, ["splits.scheme", "random", "site-kfold"]),
         ({"splits": {"k": 1}}, ["splits"]),
-        ({"n_prototypes": []}, ["n_prototypes", "empty"]),
+        ({"n_prototypes": []}, ["n_prototypes", "at least 1"]),
         ({"n_prototypes": ["many"]}, ["n_prototypes.0"]),
         ({"training": {"epoch": 3}}, ["training", "epoch", "epochs"]),
         ({"prototypes": {"clusters": 3}}, ["prototypes", "clusters"]),

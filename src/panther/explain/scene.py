@@ -134,7 +134,7 @@ def of_slide(refs: Sequence[Openable], slide: Path) -> Sequence[Openable]:
     """Features of one slide's image: those of its name, or the only ones that were named."""
     name = slide_name(slide)
     same = [ref for ref in refs if ref.sample == name]
-    if not same and len(refs) == 1 and getattr(refs[0], "meant", True):
+    if not same and len(refs) == 1 and getattr(refs[0], "explicit", True):
         return refs
     if not same:
         raise InputError(

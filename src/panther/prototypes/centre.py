@@ -32,8 +32,7 @@ class Sites:
         missing = [sample for sample in samples if sample not in self.of]
         if missing:
             raise InputError(
-                f"{self.source}: {len(missing)} of {len(samples)} training slides or patients have no site, e.g. {missing[0]}; "
-                "fill in the site column, or name another one."
+                f"{self.source}: {len(missing)} of {len(samples)} training samples have no site, e.g. {missing[0]}"
             )
         return [self.of[sample] for sample in samples]
 
@@ -41,7 +40,7 @@ class Sites:
 def sites_by(table: ClinicalTable | None) -> Sites:
     """Sites of slides and patients by a clinical table."""
     if table is None:
-        raise InputError("Slides are centred by site, so a table that names their sites is needed; give `table=`.")
+        raise InputError("table: is missing; centring by site requires a table with a site column")
     of: dict[str, str] = {}
     for names in (table.who.patient, table.who.slide):
         found: dict[str, set[str]] = {}
@@ -115,7 +114,7 @@ def align(
 def _by_site(x: np.ndarray, samples: Sequence[str], sites: Sites | None) -> tuple[Alignment, dict[str, Any]]:
     """Shift of every site, as a mean of slides (n, d), and how many slides each has."""
     if sites is None:
-        raise InputError("Slides are centred by site, so a table that names their sites is needed; give `table=`.")
+        raise InputError("table: is missing; centring by site requires a table with a site column")
     names, site, count = np.unique(sites.of_all(samples), return_inverse=True, return_counts=True)
     shift = np.eye(len(names))[site].T @ x / count[:, None] - x.mean(0)
     known = tuple(map(str, names))
@@ -149,8 +148,7 @@ def add_sites(
     clashes = [name for name, site in held.items() if alignment.members.get(name, site) != site]
     if clashes:
         raise InputError(
-            f"{clashes[0]}: the table says site {held[clashes[0]]!r}, but the prototypes know it as of {alignment.members[clashes[0]]!r}; "
-            "name the same column of sites, or fit the prototypes again."
+            f"{clashes[0]}: found the site {held[clashes[0]]!r} in the table, expected {alignment.members[clashes[0]]!r} as in the prototypes"
         )
     alignment = replace(alignment, members=dict(sorted({**alignment.members, **held}.items())))
     return replace(prototypes, alignment=alignment), notes

@@ -6,7 +6,6 @@ prototypes. Below one half a cluster counts as dissolved (Hennig, *Cluster-wise 
 is the only one possible. Reproducibility recommends a number, the likelihood of unseen slides bounds it.
 """
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -71,19 +70,6 @@ class CandidateScores:
 
 
 @dataclass(frozen=True)
-class FitAgreement:
-    """Two assignments of the same patches to C prototypes each."""
-
-    overlap: Tensor  # (C,), Jaccard overlap of each matched pair
-    adjusted_rand: float  # agreement of the assignments beyond chance: 0 by chance, 1 the same
-
-    @property
-    def come_back(self) -> int:
-        """How many prototypes of one side are found again on the other."""
-        return int((self.overlap >= COMES_BACK).sum())
-
-
-@dataclass(frozen=True)
 class Choice:
     """All candidates and the recommended one."""
 
@@ -118,12 +104,11 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class HalvedCohort:
+class _Cohort:
     """What was compared."""
 
     unit: str  # "slides", "patients", or PARTS where there is one slide only
     units: int
-    halvings: int
     failures: Mapping[str, str]
 
 
@@ -146,19 +131,28 @@ def compare_numbers(
     patches, drawn = sample_patches(bags, settings, work)
     x = Projection(normalise=settings.normalise)(patches.gathered()).to(work.device)
     owner, unit = _units(patches.owner, [bag.sample for bag in drawn], patients, settings.seed)
-    cohort = HalvedCohort(unit, int(owner.max()) + 1, HALVINGS, dict(patches.failures))
+    cohort = _Cohort(unit, int(owner.max()) + 1, dict(patches.failures))
     halvings = list(random_halves(owner, settings.seed, HALVINGS))
-    _check_size(min(len(half) for rows in halvings for half in rows), largest, cohort, len(x))
+    half = min(len(half) for rows in halvings for half in rows)
+    if half < LEAST_PATCHES * largest:
+        raise InputError(
+            f"range: the smaller half of {len(x)} patches of {cohort.units} {unit} has {half}, expected {LEAST_PATCHES} for each of up to "
+            f"{largest} prototypes"
+        )
+    # a geometric grid, then all numbers about the recommended one
+    steps = min(COARSE, largest - smallest + 1)
+    grid = sorted({round(smallest * (largest / smallest) ** (i / (steps - 1))) for i in range(steps)})
     known: dict[int, CandidateScores] = {}
-    for refine in (False, True):
-        wanted = _beside(known, recommend(known, cohort).recommended) if refine else _coarse(smallest, largest)
-        for c in work.track(wanted, "comparing numbers of prototypes", len(wanted)):
-            known[c] = judge(c, x, owner, halvings, settings)
+    for c in work.track(grid, "comparing numbers of prototypes", len(grid)):
+        known[c] = judge(c, x, owner, halvings, settings)
+    beside = _beside(grid, recommend(known, cohort).recommended)
+    for c in work.track(beside, "comparing numbers of prototypes", len(beside)):
+        known[c] = judge(c, x, owner, halvings, settings)
     return recommend(known, cohort)
 
 
 def _units(owner: Tensor, names: Sequence[str], patients: Mapping[str, str] | None, seed: int) -> tuple[Tensor, str]:
-    """Whose patches are kept together, numbered from 0: patients, else slides, else parts of the one slide there is."""
+    """Number, from 0, of the unit whose patches are kept together: a patient, else a slide, else a part of the only slide."""
     if patients is not None:
         numbers = {name: i for i, name in enumerate(dict.fromkeys(patients.get(n, n) for n in names))}
         owner = torch.tensor([numbers[patients.get(n, n)] for n in names])[owner]
@@ -169,32 +163,15 @@ def _units(owner: Tensor, names: Sequence[str], patients: Mapping[str, str] | No
     return order % min(SLIDE_PARTS, len(owner)), PARTS
 
 
-def _check_size(half: int, largest: int, cohort: HalvedCohort, patches: int) -> None:
-    if half < LEAST_PATCHES * largest:
-        possible = half // LEAST_PATCHES
-        advice = f"a range up to {possible}" if possible > 1 else "a fixed number to `panther prototypes -C`"
-        raise InputError(
-            f"{patches} patches of {cohort.units} {cohort.unit} are too few to compare up to {largest} prototypes: the smaller half has {half}, "
-            f"and {LEAST_PATCHES} for each prototype are needed; give more, or {advice}."
-        )
-
-
-def _coarse(smallest: int, largest: int) -> list[int]:
-    """A geometric grid."""
-    steps = min(COARSE, largest - smallest + 1)
-    return sorted({round(smallest * (largest / smallest) ** (i / (steps - 1))) for i in range(steps)})
-
-
-def _beside(known: Mapping[int, CandidateScores], recommended: int) -> list[int]:
+def _beside(grid: Sequence[int], recommended: int) -> list[int]:
     """All numbers about the recommended one, thinned if they are many: from the grid's next smaller to its second larger.
 
     Two steps up, as prototypes may fail to come back at one number (four of five tissues, one of them cut in two) and come back at the next.
     """
-    grid = sorted(known)
     place = grid.index(recommended)
     low, high = grid[max(place - 1, 0)], grid[min(place + 2, len(grid) - 1)]
-    inside = [c for c in range(low + 1, high) if c not in known]
-    return inside[:: math.ceil(len(inside) / FINE)] if inside else []
+    inside = [c for c in range(low + 1, high) if c not in grid]
+    return inside[:: max(1, math.ceil(len(inside) / FINE))]
 
 
 @dataclass(frozen=True)
@@ -207,11 +184,8 @@ class _Model:
     variance: float  # of every dimension
 
     def distances(self, x: Tensor) -> Tensor:
-        """(N, C); computed where the patches lie, told where everything small is."""
+        """(N, C); computed where the patches lie, returned to the CPU."""
         return squared_distances(x, self.centroids, self.origin).cpu().double()
-
-    def labels(self, x: Tensor) -> Tensor:
-        return self.distances(x).argmin(-1)
 
     def log_density(self, distances: Tensor) -> Tensor:
         joint = self.log_shares - distances / (2 * self.variance)
@@ -220,14 +194,15 @@ class _Model:
 
 def judge(c: int, x: Tensor, owner: Tensor, halvings: Halves, settings: KMeansSettings) -> CandidateScores:
     """All criteria for one C: two fits for each halving, each judged on the half it never saw; and one fit with another seed."""
-    n_units = int(owner.max()) + 1
-    found = [_judge_halves(c, x, rows, settings, number) for number, rows in enumerate(halvings)]
+    scores = [_judge_halves(c, x, rows, settings, number) for number, rows in enumerate(halvings)]
     # K-means that ends in a poor local minimum on one half is not the number's fault: medians over the halvings
-    by_unit = torch.stack([_mean_by_unit(f.unseen, owner, n_units) for f in found]).median(0).values
-    explained = torch.tensor([f.explained for f in found], dtype=torch.float64)
-    back = torch.tensor([f.agreement.come_back for f in found], dtype=torch.float64)
+    counts = torch.bincount(owner)
+    by_unit = torch.stack([torch.bincount(owner, one.unseen) / counts for one in scores]).median(0).values
+    explained = torch.tensor([one.explained for one in scores], dtype=torch.float64)
+    back = torch.tensor([one.come_back for one in scores], dtype=torch.float64)
     seen, unseen = (x[half] for half in halvings[0])
-    (other_seed,) = _fit([seen], c, settings.seed + len(found), settings.restarts)
+    (other_seed,) = _fit([seen], c, settings.seed + len(scores), settings.restarts)
+    of_seeds = [model.distances(unseen).argmin(-1) for model in (scores[0].first, other_seed)]
     candidate = Candidate(
         c,
         float(by_unit.mean()),
@@ -235,10 +210,10 @@ def judge(c: int, x: Tensor, owner: Tensor, halvings: Halves, settings: KMeansSe
         float(explained.median()),
         0.0,
         0.0,
-        _mean([f.bic for f in found]),
-        float(adjusted_rand_score(found[0].first.labels(unseen), other_seed.labels(unseen))),
-        _mean([f.agreement.adjusted_rand for f in found]),
-        _mean([f.cosine for f in found]),
+        _mean([one.bic for one in scores]),
+        float(adjusted_rand_score(*of_seeds)),
+        _mean([one.adjusted_rand for one in scores]),
+        _mean([one.cosine for one in scores]),
         float(back.mean()),
         spread(back),
     )
@@ -251,27 +226,46 @@ class _Halving:
 
     first: _Model
     unseen: Tensor  # (N,), log-density of each patch by the fit that never saw it
-    explained: float
-    agreement: FitAgreement
-    cosine: float
-    bic: float
+    explained: (
+        float  # share of the variance of each half, about the mean of the other, that the other's prototypes explain
+    )
+    come_back: int  # prototypes of one half that are found again in the other
+    adjusted_rand: float  # agreement of the assignments beyond chance: 0 by chance, 1 the same
+    cosine: float  # of matched centroids, about the mean of the patches
+    bic: float  # per patch, mean of the two fits
 
 
 def _judge_halves(c: int, x: Tensor, rows: tuple[Tensor, Tensor], settings: KMeansSettings, number: int) -> _Halving:
     models = _fit([x[half] for half in rows], c, settings.seed + number, settings.restarts)
     distances = [model.distances(x) for model in models]  # (N, C) each
+    parameters = c * x.shape[1] + c  # centroids, shares that add up to one, and one variance
     unseen = torch.empty(len(x), dtype=torch.float64)
-    for model, table, half in zip(models, distances, reversed(rows), strict=True):
-        unseen[half] = model.log_density(table[half])
+    left, whole, bic = 0.0, 0.0, []
+    for model, table, seen, other in zip(models, distances, rows, reversed(rows), strict=True):
+        unseen[other] = model.log_density(table[other])
+        bic.append(-2 * float(model.log_density(table[seen]).mean()) + parameters * math.log(len(seen)) / len(seen))
+        left += float(table[other].amin(-1).sum())
+        about = squared_distances(x[other], model.origin.unsqueeze(0), model.origin)
+        whole += float(about.sum(dtype=torch.float64))
+    first, second = (table.argmin(-1) for table in distances)
     centre = block_mean(x)
     return _Halving(
         models[0],
         unseen,
-        _explained(x, models, distances, rows),
-        agreement(distances[0].argmin(-1), distances[1].argmin(-1), c),
+        1 - left / whole if whole > 0 else 0.0,
+        int((overlaps(first, second, c) >= COMES_BACK).sum()),
+        float(adjusted_rand_score(first, second)),
         float(match(*((model.centroids - centre).cpu() for model in models)).cosine.mean()),
-        _bic(c, x.shape[1], models, distances, rows),
+        _mean(bic),
     )
+
+
+def overlaps(first: Tensor, second: Tensor, n_prototypes: int) -> Tensor:
+    """Jaccard overlap (C,) of prototypes by labels (N,) of the same patches; they are matched so that their overlaps add up to the most."""
+    both = torch.bincount(first * n_prototypes + second, minlength=n_prototypes**2).reshape(n_prototypes, -1).double()
+    overlap = both / (both.sum(1, keepdim=True) + both.sum(0) - both).clamp_min(1)  # (C, C)
+    rows, columns = linear_sum_assignment(overlap.numpy(), maximize=True)
+    return overlap[torch.as_tensor(rows), torch.as_tensor(columns)]
 
 
 def spread(values: Tensor) -> float:
@@ -284,60 +278,21 @@ def standard_error(values: Tensor) -> float:
     return spread(values) / math.sqrt(len(values))
 
 
-def _fit(parts: Sequence[Tensor], n_prototypes: int, seed: int, restarts: int) -> list[_Model]:
-    """Fits on several parts of the sample, side by side."""
-    solved = solve_all([KMeansProblem.on(x, n_prototypes, seed, restarts) for x in parts])
-    return [_model(x, best.centroids) for x, (best, _) in zip(parts, solved, strict=True)]
-
-
-def _model(x: Tensor, centroids: Tensor) -> _Model:
-    n_prototypes, origin = len(centroids), block_mean(x)
-    least, labels = squared_distances(x, centroids, origin).double().min(-1)
-    spread = float(least.sum()) / max((len(x) - n_prototypes) * x.shape[1], 1)
-    shares = torch.bincount(labels.cpu(), minlength=n_prototypes).double() / len(x)
-    return _Model(centroids, origin, shares.log(), max(spread, 1e-12))
-
-
-def _explained(x: Tensor, models: Sequence[_Model], distances: Sequence[Tensor], rows: tuple[Tensor, Tensor]) -> float:
-    """Share of the variance of each half, about the mean of the other, that the other's prototypes explain."""
-    left = sum(float(table[half].amin(-1).sum()) for table, half in zip(distances, reversed(rows), strict=True))
-    whole = sum(
-        float(squared_distances(x[half], model.origin.unsqueeze(0), model.origin).sum(dtype=torch.float64))
-        for model, half in zip(models, reversed(rows), strict=True)
-    )
-    return 1 - left / whole if whole > 0 else 0.0
-
-
-def _bic(c: int, dim: int, models: Sequence[_Model], distances: Sequence[Tensor], rows: tuple[Tensor, Tensor]) -> float:
-    """Bayesian information criterion per patch, mean of the two fits."""
-    parameters = c * dim + c  # centroids, shares that add up to one, and one variance
-    fits = zip(models, distances, rows, strict=True)
-    return _mean(
-        [
-            -2 * float(m.log_density(t[half]).mean()) + parameters * math.log(len(half)) / len(half)
-            for m, t, half in fits
-        ]
-    )
-
-
-def _mean_by_unit(values: Tensor, owner: Tensor, n_units: int) -> Tensor:
-    counts = torch.bincount(owner, minlength=n_units)
-    return torch.bincount(owner, values, minlength=n_units) / counts
-
-
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def agreement(first: Tensor, second: Tensor, n_prototypes: int) -> FitAgreement:
-    """Compare labels (N,) given to the same patches; prototypes are matched so that their overlaps add up to the most."""
-    both = torch.bincount(first * n_prototypes + second, minlength=n_prototypes**2).reshape(n_prototypes, -1).double()
-    either = both.sum(1, keepdim=True) + both.sum(0) - both
-    overlap = both / either.clamp_min(1)  # (C, C)
-    rows, columns = linear_sum_assignment(overlap.numpy(), maximize=True)
-    return FitAgreement(
-        overlap[torch.as_tensor(rows), torch.as_tensor(columns)], float(adjusted_rand_score(first, second))
-    )
+def _fit(parts: Sequence[Tensor], n_prototypes: int, seed: int, restarts: int) -> list[_Model]:
+    """Fits on several parts of the sample, side by side."""
+    models = []
+    solved = solve_all([KMeansProblem.on(x, n_prototypes, seed, restarts) for x in parts])
+    for x, (best, _) in zip(parts, solved, strict=True):
+        origin = block_mean(x)
+        least, labels = squared_distances(x, best.centroids, origin).double().min(-1)
+        variance = float(least.sum()) / max((len(x) - n_prototypes) * x.shape[1], 1)
+        shares = torch.bincount(labels.cpu(), minlength=n_prototypes).double() / len(x)
+        models.append(_Model(best.centroids, origin, shares.log(), max(variance, 1e-12)))
+    return models
 
 
 def random_halves(owner: Tensor, seed: int, number: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -353,83 +308,61 @@ def random_halves(owner: Tensor, seed: int, number: int) -> Iterator[tuple[Tenso
         yield chosen.nonzero().flatten(), (~chosen).nonzero().flatten()
 
 
-def recommend(known: Mapping[int, CandidateScores], cohort: HalvedCohort) -> Choice:
+def recommend(known: Mapping[int, CandidateScores], cohort: _Cohort) -> Choice:
     """Choose the largest C whose prototypes come back in both halves, but no more than the likelihood of unseen slides asks for."""
-    known = _with_gains(known)
-    sufficient, rising = _sufficient(known)
-    back = [c for c, judged in known.items() if judged.candidate.share_back >= NEARLY_ALL]
-    recommended = _choose(known, back, sufficient)
+    candidates: list[Candidate] = []
+    for number in sorted(known):
+        scores = known[number]
+        candidate = scores.candidate
+        if candidates:  # what it explains beyond the next smaller one
+            more = scores.explained - known[candidates[-1].n_prototypes].explained  # (halvings,)
+            candidate = replace(candidate, gain=float(more.median()), gain_spread=spread(more))
+        candidates.append(candidate)
+    sufficient, is_rising = _sufficient(known)
+    back = [one.n_prototypes for one in candidates if one.share_back >= NEARLY_ALL]
+    if back:  # reproducible only above what the likelihood asks for: the smallest of them
+        recommended = max((c for c in back if c <= sufficient), default=min(back))
+    else:
+        recommended = max(known, key=lambda c: (known[c].candidate.share_back, c))
     supported = (min(back), max(back)) if back else None
-    choice = Choice(
-        tuple(judged.candidate for judged in known.values()),
-        recommended,
-        supported,
-        sufficient,
-        rising,
-        "",
-        (),
-        cohort.failures,
-    )
-    return replace(choice, sentence=_sentence(known, choice, cohort), remarks=tuple(_remarks(known, choice, cohort)))
-
-
-def _with_gains(known: Mapping[int, CandidateScores]) -> dict[int, CandidateScores]:
-    """Add what each candidate explains beyond the next smaller one."""
-    numbers = sorted(known)
-    gained = {numbers[0]: known[numbers[0]]}
-    for smaller, c in itertools.pairwise(numbers):
-        more = known[c].explained - known[smaller].explained  # (halvings,)
-        candidate = replace(known[c].candidate, gain=float(more.median()), gain_spread=spread(more))
-        gained[c] = replace(known[c], candidate=candidate)
-    return gained
+    choice = Choice(tuple(candidates), recommended, supported, sufficient, is_rising, "", (), cohort.failures)
+    return replace(choice, sentence=_sentence(choice, cohort), remarks=tuple(_remarks(choice, cohort)))
 
 
 def _sufficient(known: Mapping[int, CandidateScores]) -> tuple[int, bool]:
     """Smallest C whose held-out likelihood is, slide by slide, within one standard error of the best; and whether that is the range's end."""
     best = max(known, key=lambda c: known[c].candidate.held_out)
-    sufficient = next(c for c in sorted(known) if _as_good(known[c].by_unit, known[best].by_unit))
-    largest = max(known)
-    at_end = best == largest or _as_good(known[largest].by_unit, known[best].by_unit)
-    return sufficient, at_end and (sufficient == largest or sufficient > LAST_STRETCH * largest)
+    losses = {c: known[best].by_unit - known[c].by_unit for c in sorted(known)}
+    as_good = [c for c, loss in losses.items() if float(loss.mean()) <= standard_error(loss)]
+    sufficient, largest = as_good[0], max(known)
+    return sufficient, largest in (best, as_good[-1]) and (sufficient == largest or sufficient > LAST_STRETCH * largest)
 
 
-def _as_good(units: Tensor, best: Tensor) -> bool:
-    loss = best - units
-    return float(loss.mean()) <= standard_error(loss)
-
-
-def _choose(known: Mapping[int, CandidateScores], back: list[int], sufficient: int) -> int:
-    within = [c for c in back if c <= sufficient]
-    if within:
-        return max(within)
-    if back:
-        return min(back)  # reproducible only above what the likelihood asks for: the smallest of them
-    return max(known, key=lambda c: (known[c].candidate.share_back, c))
-
-
-def _sentence(known: Mapping[int, CandidateScores], choice: Choice, cohort: HalvedCohort) -> str:
-    c = choice.recommended
-    found = known[c].candidate
-    asked = f"fitted on either half of the {cohort.units} {cohort.unit} ({cohort.halvings} random halvings)"
-    seen = f"{found.come_back:.1f} of {c} are found again in the other, and {found.stability_halves:.0%} of the assignments agree beyond chance"
+def _sentence(choice: Choice, cohort: _Cohort) -> str:
+    c, numbers = choice.recommended, [one.n_prototypes for one in choice.candidates]
+    chosen = choice.candidates[numbers.index(c)]
+    evidence = (
+        f"fitted on either half of the {cohort.units} {cohort.unit} ({HALVINGS} random halvings), {chosen.come_back:.1f} of {c} are found "
+        f"again in the other, and {chosen.stability_halves:.0%} of the assignments agree beyond chance"
+    )
     if choice.supported is None:
         return (
-            f"No number from {min(known)} to {max(known)} gives prototypes that come back; C = {c} comes nearest: {asked}, {seen}. "
+            f"No number from {numbers[0]} to {numbers[-1]} gives prototypes that come back; C = {c} comes nearest: {evidence}. "
             "Do not read meaning into single prototypes."
         )
     if c > choice.sufficient:
-        return f"C = {c}: the smallest number whose prototypes come back: {asked}, {seen}."
-    if c < choice.supported[1]:
-        return (
-            f"C = {c}: more do not raise the likelihood of unseen {cohort.unit} by more than its standard error, and these come back: "
-            f"{asked}, {seen}."
-        )
-    return f"C = {c}: the largest number whose prototypes come back: {asked}, {seen}."
+        reason = "the smallest number whose prototypes come back"
+    elif c < choice.supported[1]:
+        reason = f"more do not raise the likelihood of unseen {cohort.unit} by more than its standard error, and these come back"
+    else:
+        reason = "the largest number whose prototypes come back"
+    return f"C = {c}: {reason}: {evidence}."
 
 
-def _remarks(known: Mapping[int, CandidateScores], choice: Choice, cohort: HalvedCohort) -> Iterator[str]:
-    c, largest = choice.recommended, max(known)
-    here, end = known[c].candidate, known[largest].candidate
+def _remarks(choice: Choice, cohort: _Cohort) -> Iterator[str]:
+    c, end = choice.recommended, choice.candidates[-1]
+    here = next(one for one in choice.candidates if one.n_prototypes == c)
+    largest = end.n_prototypes
     if c < largest:
         yield (
             f"What more buys: C = {largest} explains {end.explained:.1%} of the variance of unseen {cohort.unit} instead of {here.explained:.1%}, "
@@ -442,7 +375,8 @@ def _remarks(known: Mapping[int, CandidateScores], choice: Choice, cohort: Halve
             + (", and no reason to take prototypes that do not come back." if c < largest else ".")
         )
     if choice.supported is not None and choice.supported[1] == largest:
-        yield f"Prototypes still come back at C = {largest}, where the range ends: look further (`range={min(known)}:{2 * largest}`)."
+        first = choice.candidates[0].n_prototypes
+        yield f"Prototypes still come back at C = {largest}, where the range ends: look further (`range={first}:{2 * largest}`)."
     if choice.supported is None and here.stability_seeds < NEARLY_ALL:
         yield (
             f"Two seeds on the same {cohort.unit} agree on {here.stability_seeds:.0%} of the assignments only: K-means itself is undecided, as the "
@@ -452,6 +386,6 @@ def _remarks(known: Mapping[int, CandidateScores], choice: Choice, cohort: Halve
         yield "There is one slide: its patches were halved, which cannot say whether prototypes come back in other slides."
     elif cohort.units < FEW_UNITS:
         yield (
-            f"{cohort.units} {cohort.unit} are few: halves of {cohort.units // 2} differ by whom they happen to hold, so fewer prototypes come back "
+            f"{cohort.units} {cohort.unit} are few: halves of {cohort.units // 2} depend on their members, so fewer prototypes come back "
             "than a larger cohort would support."
         )

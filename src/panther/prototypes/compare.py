@@ -108,27 +108,20 @@ def compare(a: Prototypes, b: Prototypes, *, allow_mixed_resolution: bool = Fals
 
 
 def _check(a: Prototypes, b: Prototypes, allow_mixed_resolution: bool) -> None:
-    if not same_encoder(a.encoder, b.encoder):
-        raise InputError(
-            f"The prototypes come from different encoders ({a.encoder!r} and {b.encoder!r}); they cannot be compared."
-        )
-    if not allow_mixed_resolution and not a.spec.agrees(b.spec):
-        raise InputError(
-            f"The prototypes were fitted on patches {a.spec.words()} and {b.spec.words()}; fit both at one resolution, "
-            "or allow it with `allow_mixed_resolution=True`."
-        )
-    if a.dim != b.dim or a.projection.normalise != b.projection.normalise:
-        raise InputError(
-            f"The prototypes live in different spaces ({a.dim} dimensions, normalised {a.projection.normalise}; "
-            f"{b.dim}, {b.projection.normalise}); refit one of them with the other's settings."
-        )
     basis, other = a.projection.basis, b.projection.basis
-    if (basis is None) != (other is None) or (
-        basis is not None and other is not None and not torch.equal(basis, other)
-    ):
-        raise InputError(
-            "The prototypes were fitted on different PCA projections; refit them without `pca=` to compare."
-        )
+    is_same_basis = (basis is None) == (other is None) and (basis is None or other is None or torch.equal(basis, other))
+    spaces = [f"{p.dim} dimensions, normalised {p.projection.normalise}" for p in (a, b)]
+    differences = {
+        f"found encoders {a.encoder!r} and {b.encoder!r}": not same_encoder(a.encoder, b.encoder),
+        f"found patches {a.spec.words()} and {b.spec.words()}; `allow_mixed_resolution` compares them": not (
+            allow_mixed_resolution or a.spec.agrees(b.spec)
+        ),
+        f"found {spaces[0]} and {spaces[1]}": spaces[0] != spaces[1],
+        "found different PCA projections": not is_same_basis,
+    }
+    for text, differs in differences.items():
+        if differs:
+            raise InputError(f"prototypes: {text}, expected two sets of one space")
 
 
 def _distances(a: Tensor, b: Tensor) -> Tensor:

@@ -157,6 +157,10 @@ class Fit:
         centroids, occupancy = request.centroids[order].contiguous(), sums.mass[order]
         slide_mass = {slide: mass[order] for slide, mass in passed.slide_mass.items()}
         used = [self.infos[slide] for slide in slide_mass]
+        distance = squared_distances(some, centroids.to(some), request.origin.to(some)).amin(-1).sqrt()
+        # what is usual and what is rare among patches of the sample (3, 2), for each variance that EM may start from
+        starts = [starting_variance(name, some.shape[1], within) for name in STARTING_VARIANCES]
+        edges = [surprise_edges(surprise_of(some, centroids.to(some), start)) for start in starts]
         aligned = self.aligned
         contents = passed.contents if aligned is None else {name: aligned.contents[name] for name in slide_mass}
         return Prototypes(
@@ -168,15 +172,15 @@ class Fit:
             slides=tuple(slide_mass),
             settings={**asdict(self.settings), "patches": int(sums.patches)},
             diagnostics={
-                "inertia": float(f"{float(about.sum()):.6g}"),
-                "reach": _reach(some, centroids, request.origin),
+                "inertia": _rounded(about.sum()),
+                "reach": _rounded(distance.double().quantile(0.99)),  # what is farther is rare
                 **diagnose(centroids, within, occupancy, slide_mass, self.inertias),
                 **({} if aligned is None else {"alignment": dict(aligned.about)}),
             },
             parents=hash_contents(contents),
             version=__version__,
             spec=in_common([info.spec for info in used]),
-            surprise=_surprise(some, centroids, within),
+            surprise=torch.tensor([[_rounded(value) for value in pair] for pair in edges]),
             alignment=None if aligned is None else aligned.alignment,
         )
 
@@ -237,11 +241,10 @@ def groups(planned: Planned) -> Iterator[Planned]:
 def _memory_of(group: Planned) -> int:
     """Bytes of what is drawn from each bag, once for all fits, of samples that are held as their fits see them, and of copies."""
     parts = {key: size for draw in group for key, size in draw.parts().items()}
-    projected = 0
-    for draw, fits in group.items():
-        projected += draw.nbytes * len(
-            {(fit.settings.normalise, fit.settings.pca) for fit in fits if fit.settings.projects}
-        )
+    projected = sum(
+        draw.nbytes * len({(fit.settings.normalise, fit.settings.pca) for fit in fits if fit.settings.projects})
+        for draw, fits in group.items()
+    )
     return sum(parts.values()) + projected + samples_at_work(len(group)) * max(draw.nbytes for draw in group)
 
 
@@ -313,21 +316,6 @@ def project(x: Tensor, settings: KMeansSettings) -> tuple[Projection, Tensor]:
     return projection, (centred @ basis).float()
 
 
-def _reach(some: Tensor, centroids: Tensor, origin: Tensor) -> float:
-    """Distance to the nearest prototype that 99 of 100 patches of the sample keep: what is farther is rare."""
-    distance = squared_distances(some, centroids.to(some), origin.to(some)).amin(-1).sqrt()
-    return float(f"{float(distance.double().quantile(0.99)):.6g}")
-
-
-def _surprise(some: Tensor, centroids: Tensor, within: Tensor) -> Tensor:
-    """What is usual and what is rare among patches of the sample (3, 2), for each variance that EM may start from."""
-    edges = [
-        surprise_edges(surprise_of(some, centroids.to(some), starting_variance(name, some.shape[1], within)))
-        for name in STARTING_VARIANCES
-    ]
-    return torch.tensor([[float(f"{value:.6g}") for value in pair] for pair in edges])
-
-
 def diagnose(
     centroids: Tensor,
     within_variance: Tensor,
@@ -335,17 +323,7 @@ def diagnose(
     slide_mass: Mapping[str, Tensor],
     inertias: list[float],
 ) -> dict[str, Any]:
-    """Diagnostics of fitted prototypes.
-
-    Parameters
-    ----------
-    centroids, within_variance, occupancy : Tensor
-        (C, d), (d,), (C,).
-    slide_mass : mapping
-        Patches per prototype (C,) of each training slide.
-    inertias : list of float
-        Of each restart, on the sample.
-    """
+    """Diagnostics of centroids (C, d) with pooled variance (d,), occupancy (C,), patches (C,) of each slide and inertia of each restart."""
     distance = torch.cdist(centroids.double(), centroids.double(), compute_mode="donot_use_mm_for_euclid_dist")
     distance.fill_diagonal_(torch.inf)
     to_nearest, neighbour = (
@@ -361,47 +339,41 @@ def diagnose(
     result = {
         "inertia_per_restart": [round(value, 3) for value in inertias],
         "restart_spread": _rounded((max(inertias) - min(inertias)) / max(min(inertias), 1e-30)),
-        "occupancy_share": [_rounded(float(v)) for v in occupancy / occupancy.sum()],
-        "distance_to_nearest": [_rounded(float(v)) for v in to_nearest],
-        "nearest": [int(v) for v in neighbour],
+        "occupancy_share": list(map(_rounded, occupancy / occupancy.sum())),
+        "distance_to_nearest": list(map(_rounded, to_nearest)),
+        "nearest": neighbour.tolist(),
         "within_radius": _rounded(radius),
         "near_duplicates": [[a, b] for a, b in pairs if a < b],
         "dominated_slides": dict(sorted(dominated.items())),
         "slides": len(shares),
-        "effective_number": _rounded(float(torch.special.entr(occupancy / occupancy.sum()).sum().exp())),
+        "effective_number": _rounded(torch.special.entr(occupancy / occupancy.sum()).sum().exp()),
     }
     return {**result, "warnings": warnings(result)}
 
 
 def warnings(d: Mapping[str, Any]) -> list[str]:
     """Notes on numbers that suggest a problem."""
-    shares = d["occupancy_share"]
+    shares, pairs, dominated = d["occupancy_share"], d["near_duplicates"], len(d["dominated_slides"])
     largest = max(range(len(shares)), key=shares.__getitem__)
-    empty = [f"C{c}" for c, share in enumerate(shares) if share == 0]
-    notes = []
-    if len(shares) > 1 and (shares[largest] > 0.9 or d["effective_number"] < 1 + (len(shares) - 1) / 8):
-        notes.append(
-            f"The prototypes look collapsed: C{largest} holds {shares[largest]:.0%} of the patches "
-            f"(effective number {d['effective_number']:.1f} of {len(shares)}). "
-            "Check for background patches or constant features; try `normalise=True` or another `n_prototypes=`."
-        )
-    if d["near_duplicates"]:
-        a, b = d["near_duplicates"][0]
-        notes.append(
-            f"{len(d['near_duplicates'])} pairs of prototypes are nearly identical, e.g. C{a} and C{b}: ask for fewer with `n_prototypes=`."
-        )
-    if empty:
-        notes.append(f"{', '.join(empty)} hold no patch: ask for fewer with `n_prototypes=`.")
-    if d["slides"] >= 4 and len(d["dominated_slides"]) > d["slides"] / 2:
-        notes.append(
-            f"{len(d['dominated_slides'])} of {d['slides']} slides lie almost wholly in one prototype: prototypes may tell slides or "
-            "sites apart rather than morphology."
-        )
-    if d["restart_spread"] > 0.05:
-        notes.append(f"Restarts disagree ({d['restart_spread']:.0%} in inertia): raise `restarts=` or `sample=`.")
-    return notes
+    empty = ", ".join(f"C{c}" for c, share in enumerate(shares) if share == 0)
+    is_collapsed = len(shares) > 1 and (shares[largest] > 0.9 or d["effective_number"] < 1 + (len(shares) - 1) / 8)
+    notes = {
+        f"The prototypes look collapsed: C{largest} holds {shares[largest]:.0%} of the patches "
+        f"(effective number {d['effective_number']:.1f} of {len(shares)}). "
+        "Check for background patches or constant features; try `normalise=True` or another `n_prototypes=`.": is_collapsed,
+        f"{len(pairs)} pairs of prototypes are nearly identical, e.g. {' and '.join(f'C{c}' for c in (pairs or [[]])[0])}: "
+        "ask for fewer with `n_prototypes=`.": pairs,
+        f"{empty} hold no patch: ask for fewer with `n_prototypes=`.": empty,
+        f"{dominated} of {d['slides']} slides lie almost wholly in one prototype: prototypes may tell slides or "
+        "sites apart rather than morphology.": d["slides"] >= 4 and dominated > d["slides"] / 2,
+        f"Restarts disagree ({d['restart_spread']:.0%} in inertia): raise `restarts=` or `sample=`.": d[
+            "restart_spread"
+        ]
+        > 0.05,
+    }
+    return [text for text, holds in notes.items() if holds]
 
 
-def _rounded(value: float) -> float:
+def _rounded(value: Any) -> float:
     """Six digits: enough to read, and the last bits of a sum are not worth storing."""
-    return float(f"{value:.6g}")
+    return float(f"{float(value):.6g}")

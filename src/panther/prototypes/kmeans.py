@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from panther.engine import Track, untracked
-from panther.errors import InputError, check_number, check_seed, check_whole, make_plain
+from panther.errors import InputError, check_choice, check_number, check_seed, check_whole, make_plain
 from panther.machine import cores
 from panther.statistics import Statistics, block_rows, nearest, squared_distances
 from panther.statistics.compiled import CompiledRun, Library, compiled_kernel, iterate, suits_tensor
@@ -58,20 +58,14 @@ class KMeansSettings:
         check_whole("restarts", self.restarts, 1, 1000)
         check_whole("passes", self.passes, 0, 1000)
         check_seed(self.seed)
-        if self.share not in ("proportional", "equal"):
-            raise InputError(f"The share over slides is 'proportional' or 'equal', not {self.share!r}.")
+        check_choice("share", self.share, ("proportional", "equal"))
         if self.sample < self.n_prototypes:
-            raise InputError(
-                f"A sample of {self.sample} patches cannot give {self.n_prototypes} prototypes; ask for fewer with `n_prototypes=`, or raise "
-                "`sample=` if the slides have that many patches."
-            )
+            raise InputError(f"sample: found {self.sample}, expected at least n_prototypes ({self.n_prototypes})")
         if self.pca is not None:
             check_whole("pca", self.pca, 1, 10**6)
         check_number("memory_gb", self.memory_gb, 0, above=True)
-        if self.centre not in (None, "slide", "site"):
-            raise InputError(
-                f"Patches are centred by 'slide' or 'site', not {self.centre!r}; give one of them as `centre=`."
-            )
+        if self.centre is not None:
+            check_choice("centre", self.centre, ("slide", "site"))
 
     @property
     def projects(self) -> bool:
@@ -140,11 +134,8 @@ def _solve(problem: KMeansProblem, pool: Executor, teams: int) -> Solved | Input
     torch.set_num_threads(1)
     sample, n_clusters, seed, restarts = problem
     x = sample()
-    if _fewer_different(x, n_clusters):
-        return InputError(
-            f"The sample of {len(x)} patches has fewer than {n_clusters} different ones; ask for fewer with `n_prototypes=`, "
-            "or give more patches."
-        )
+    if all(len(torch.unique(rows, dim=0)) < n_clusters for rows in (x[: 100 * n_clusters], x)):
+        return InputError(f"n_prototypes: {n_clusters} are more than the different ones of {len(x)} patches")
     each = map if x.is_cuda else partial(_on_one_thread, pool)
     origin = block_mean(x)
     energy = energies(x, origin)
@@ -164,11 +155,6 @@ def _on_one_thread(pool: Executor, function: Callable[[Any], Any], items: Iterab
         return function(item)
 
     return pool.map(run, items)
-
-
-def _fewer_different(x: Tensor, n_clusters: int) -> bool:
-    few = x[: 100 * n_clusters]
-    return len(torch.unique(few, dim=0)) < n_clusters and len(torch.unique(x, dim=0)) < n_clusters
 
 
 def block_mean(x: Tensor) -> Tensor:

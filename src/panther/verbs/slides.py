@@ -102,7 +102,7 @@ def extract(
     device : str, default="auto"
         Where to encode: auto (a GPU if there is one), cpu, cuda, or several: cuda:0,cuda:1.
     precision
-        Precision of the encoder; auto: bfloat16 on a GPU.
+        Type of the encoder's weights; auto: float16 on a GPU.
     batch
         Patches per batch; 0: as suits the device.
     dtype

@@ -1,16 +1,20 @@
 """Slides with something planted: classes differ in what was planted and in nothing else."""
 
 import csv
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from panther.errors import InputError
-from panther_demo.arrangements import of_shares, section, with_guests, with_needle
-from panther_demo.bank import USUAL, Bank, drawn_concentrations, laboratories
-from panther_demo.planted import CELL, TASKS, planted_layout, write_planted
 from panther_demo.stain import concentrations, transmitted, usual_stain
 from panther_demo.truth import read_mask
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from _planted_arrangements import of_shares, section, with_guests, with_needle
+from _planted_bank import USUAL, Bank, drawn_concentrations, laboratories
+from planted import CELL, TASKS, planted_layout, write_planted
 
 SHARES = np.array([0.45, 0.35, 0.15, 0.05])
 HOST, BESIDE, GUEST = 0, 1, 2

@@ -1,6 +1,6 @@
 """Slides with something planted: lymphocytes inside the tumour or beside it, a small lesion, another laboratory's stain.
 
-`python -m panther_demo.planted FOLDER --task space` draws a cohort (`slides/`, `truth/`, `cohort.csv`) for the product's commands. For many cohorts
+`python benchmarks/planted.py FOLDER --task space` draws a cohort (`slides/`, `truth/`, `cohort.csv`) for the product's commands. For many cohorts
 `benchmarks/blind_spots.py` composes slides of encoded tiles instead.
 """
 
@@ -12,14 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
+from _planted_arrangements import Arrangement, of_shares, with_guests, with_needle
 from panther.engine import HERE, Work, map_all, open_work
 from panther.errors import InputError
 from panther.storage.tables import write_csv
 from panther.store import check_writable_folder
-from panther_demo.arrangements import Arrangement, of_shares, with_guests, with_needle
 from panther_demo.cohort import MIX
-from panther_demo.layout import SCALE, Layout
-from panther_demo.noise import smooth_noise
+from panther_demo.layout import SCALE, Layout, smooth_noise
 from panther_demo.slide import DrawnSlide, painted, write_drawn
 from panther_demo.stain import Stain, site_stain, slide_stain, usual_stain
 from panther_demo.tissues import tissues

@@ -9,12 +9,10 @@ import numpy as np
 
 from panther.errors import InputError
 from panther.store import atomic_write
-from panther_demo.area import Area
-from panther_demo.layout import SCALE
-from panther_demo.noise import smooth_noise
+from panther_demo.layout import SCALE, smooth_noise
 from panther_demo.nuclei import paint
 from panther_demo.stain import Stain, concentrations, site_stain, transmitted, usual_stain
-from panther_demo.tissues import tissues
+from panther_demo.tissues import Area, tissues
 
 TILE = 256
 ACROSS = 16  # tiles in a row of the strip that they are cut from
