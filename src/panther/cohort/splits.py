@@ -122,11 +122,11 @@ def balance_of(target: Target, fold: np.ndarray, k: int) -> FoldBalance:
 def balance_of_tests(cohort: Cohort, splits: Sequence[Split]) -> FoldBalance | None:
     """Balance over folds whose tests do not overlap, else None; external cohorts do not count."""
     tests = [cohort.positions(split.test.get("test", ())) for split in splits]
-    everybody = np.concatenate(tests)
-    if len(splits) < 2 or len(set(everybody)) < len(everybody):
+    tested = np.concatenate(tests)
+    if len(splits) < 2 or len(set(tested)) < len(tested):
         return None
     fold = np.repeat(np.arange(len(tests)), [len(test) for test in tests])
-    return balance_of(cohort.target.take(everybody), fold, len(splits))
+    return balance_of(cohort.target.take(tested), fold, len(splits))
 
 
 def folds_of_sites(

@@ -71,8 +71,8 @@ class Classes(_Rows):
 
     def indicators(self) -> dict[str, np.ndarray]:
         """Rows that folds should hold alike, (n,) zeros and ones: everybody, and each class that occurs."""
-        everybody = {"samples": np.ones(len(self))}
-        return everybody | {
+        rows = {"samples": np.ones(len(self))}
+        return rows | {
             f"class {self.names[k]}": (self.labels == k).astype(float) for k in np.unique(self.labels).tolist()
         }
 

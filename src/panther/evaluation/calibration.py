@@ -171,8 +171,8 @@ def class_thresholds(
     """The same for each class from its calibration patients alone (Mondrian): sets then hold each class at that level."""
     members = [np.flatnonzero(labels == k) for k in range(probabilities.shape[1])]
     return tuple(
-        set_threshold(labels[own], probabilities[own], None if patients is None else patients[own], level)
-        for own in members
+        set_threshold(labels[rows], probabilities[rows], None if patients is None else patients[rows], level)
+        for rows in members
     )
 
 

@@ -114,14 +114,14 @@ def differences(first: Resampled, second: Resampled, level: float = 0.95) -> dic
     The p-value is twice the share of resamples on the wrong side of 0, with the data themselves counted as one more that is,
     :math:`2 (\min(\#\{d \le 0\}, \#\{d \ge 0\}) + 1) / (n + 1)`: at least :math:`2 / (n + 1)`, at most 1.
     """
-    found = {}
+    by_metric = {}
     for name in [name for name in first.whole if name in second.whole]:
         values = first.drawn[name] - second.drawn[name]
         values = values[~np.isnan(values)]
         wrong = min(int((values <= 0).sum()), int((values >= 0).sum()))
         p = min(1.0, 2 * (wrong + 1) / (len(values) + 1)) if len(values) else np.nan
-        found[name] = Difference(first.whole[name] - second.whole[name], *_limits(values, level), p)
-    return found
+        by_metric[name] = Difference(first.whole[name] - second.whole[name], *_limits(values, level), p)
+    return by_metric
 
 
 def best_of(rows: Sequence[Resampled], metric: str, *, lower: bool = False, level: float = 0.95) -> Interval:

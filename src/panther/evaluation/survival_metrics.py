@@ -171,9 +171,9 @@ def brier(
     """
     time, event = outcome[0][:, None], outcome[1][:, None]
     knots, free = censoring_survival(*reference)
-    own, then = step(knots, free, time), step(knots, free, np.asarray(times))
-    own, then = np.where(own > 0, own, np.inf), np.where(then > 0, then, np.inf)
-    died = ((time <= times) & event) * survival**2 / own
+    at_end, then = step(knots, free, time), step(knots, free, np.asarray(times))
+    at_end, then = np.where(at_end > 0, at_end, np.inf), np.where(then > 0, then, np.inf)
+    died = ((time <= times) & event) * survival**2 / at_end
     alive = (time > times) * (1 - survival) ** 2 / then
     return (died + alive).mean(0)
 

@@ -39,14 +39,14 @@ def chance_in_resamples(metric: str, predictions: pd.DataFrame) -> float | None:
     """
     if metric != BALANCED:
         return chance(metric, predictions)
-    everybody = predictions["patient"].nunique()
-    found = []
+    patients = predictions["patient"].nunique()
+    guesses = []
     for counts in patients_of_classes(predictions).to_numpy():
         number = np.ones(1)  # probability that 0, 1, 2 ... classes are left
-        for lost in (1 - counts[counts > 0] / everybody) ** everybody:
+        for lost in (1 - counts[counts > 0] / patients) ** patients:
             number = np.append(number * lost, 0) + np.append(0, number * (1 - lost))
-        found.append(float(number[1:] @ (1 / np.arange(1, len(number)))) / number[1:].sum())
-    return float(np.mean(found))
+        guesses.append(float(number[1:] @ (1 / np.arange(1, len(number)))) / number[1:].sum())
+    return float(np.mean(guesses))
 
 
 FEW = 10  # patients, below which a group's number is mostly chance and it is not called the worst
@@ -54,17 +54,17 @@ MOST_VALUES = 10  # different numbers, above which they are cut into thirds
 MOST_GROUPS = 60
 
 
-def group_names(values: pd.Series, column: str, own: Collection[str] | None = None) -> pd.Series:
+def group_names(values: pd.Series, column: str, reference: Collection[str] | None = None) -> pd.Series:
     """Group of each sample by what a column says of it: its text, or a third of its numbers where there are many; empty: not known.
 
-    Thirds are those of ``own`` samples (all by default): who is only tested on, in another cohort, does not move them.
+    Thirds are those of ``reference`` samples (all by default): who is only tested on, in another cohort, does not move them.
     """
     known = values[values != ""]
     numbers = pd.to_numeric(with_points(known, column, "evaluate_by"), errors="coerce")
     numbers = numbers[np.isfinite(numbers)]
-    mine = known if own is None else known[known.index.isin(list(own))]
-    if mine.nunique() > MOST_VALUES and mine.index.isin(numbers.index).all():
-        low, high = np.quantile(numbers.loc[mine.index], [1 / 3, 2 / 3])
+    basis = known if reference is None else known[known.index.isin(list(reference))]
+    if basis.nunique() > MOST_VALUES and basis.index.isin(numbers.index).all():
+        low, high = np.quantile(numbers.loc[basis.index], [1 / 3, 2 / 3])
         words = np.array([f"up to {low:.4g}", f"{low:.4g} to {high:.4g}", f"above {high:.4g}"])
         third = np.searchsorted([low, high], numbers, side="left")
         return pd.Series(words[third], index=numbers.index).reindex(values.index, fill_value="")
@@ -81,9 +81,9 @@ def worst_groups(summary: pd.DataFrame) -> Iterator[str]:
     The worst of many groups is also the unluckiest, so it is said how many there are.
     """
     grouped = summary[summary["subgroup"] != ""].dropna(subset="mean")
-    for column, own in grouped.groupby("by", sort=False):
-        sound = own[own["patients"] >= FEW].sort_values("mean", kind="stable")
-        small = len(own) - len(sound)
+    for column, rows in grouped.groupby("by", sort=False):
+        sound = rows[rows["patients"] >= FEW].sort_values("mean", kind="stable")
+        small = len(rows) - len(sound)
         left_out = f"; {small} of fewer than {FEW} patients not counted" if small else ""
         if len(sound) < 2:
             yield f"By {column} there are no two groups of at least {FEW} patients to compare{left_out}."

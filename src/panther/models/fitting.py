@@ -189,7 +189,7 @@ def _fit_on_embeddings(
         return whole(part) if training else whole(part).in_order()
 
     if recipe.head.name == PROBE:
-        scaled = {part: scaler(torch.from_numpy(np.array(data.x[own]))).numpy() for part, own in rows.items()}
+        scaled = {part: scaler(torch.from_numpy(np.array(data.x[some]))).numpy() for part, some in rows.items()}
         trained = _fit_probe(task.name, parts, scaled, scaler.blocks(columns), settings.seed)
     else:
         shape = token_shape(scaler.columns(columns))
@@ -313,9 +313,9 @@ def make_recipe(
     check_loss(loss, {}, task.kind)
     if head == PROBE and not supervised and loss not in PROBES:
         raise InputError(f"The head {PROBE!r} has no loss {loss!r}; use {USUAL_LOSS[task.kind]!r}, or another head.")
-    own = Named(name="own" if supervised else head)
+    top = Named(name="own" if supervised else head)
     return TrainingRecipe(
-        Named(name=method, options=dict(options)), own, Named(name=loss), prototypes, chosen.train, task=task
+        Named(name=method, options=dict(options)), top, Named(name=loss), prototypes, chosen.train, task=task
     )
 
 

@@ -304,11 +304,11 @@ def cumulative(z: np.ndarray, labels: np.ndarray, n_classes: int, strength: floa
     """
     present = np.unique(labels)
     grade = np.searchsorted(present, labels)
-    found = _fitted(z, grade, len(present), strength)
+    fitted = _fitted(z, grade, len(present), strength)
     beta = np.zeros((len(z), z.shape[2], n_classes - 1))
-    beta[:, :, 0] = found[:, len(present) - 1 :]
+    beta[:, :, 0] = fitted[:, len(present) - 1 :]
     # threshold between grades k and k + 1 is that between the present grades on its two sides; before the first and after the last: far away
-    theta = found[:, : len(present) - 1]
+    theta = fitted[:, : len(present) - 1]
     position = np.searchsorted(present, np.arange(1, n_classes)) - 1  # of the threshold below grade k + 1
     far = -ABSENT
     padded = np.concatenate([np.full((len(z), 1), -far), theta, np.full((len(z), 1), far)], 1)

@@ -114,10 +114,10 @@ class TrainSettings:
         epochs = max(self.epochs, math.ceil(self.min_steps / math.ceil(number / accumulate)))
         return replace(self, accumulate=accumulate, epochs=epochs, min_steps=0)
 
-    def changed(self, given: Mapping[str, Any]) -> "TrainSettings":
+    def changed(self, values: Mapping[str, Any]) -> "TrainSettings":
         """With some settings instead; where epochs or accumulation are among them, they are kept, and a batch is a step unless they say else."""
-        fixed = self.min_steps and {"epochs", "accumulate"} & set(given)
-        return replace(self, **{**({"accumulate": 1, "min_steps": 0} if fixed else {}), **given})
+        fixed = self.min_steps and {"epochs", "accumulate"} & set(values)
+        return replace(self, **{**({"accumulate": 1, "min_steps": 0} if fixed else {}), **values})
 
     def rate(self, progress: float) -> float:
         """Learning rate after that many epochs (a fraction counts): linear warm-up, then half a cosine down to 0."""

@@ -359,7 +359,8 @@ def _by_encoder(run: Callable[[Sequence[Any], Work], Iterator[Failure]]) -> Call
                 yield from run(group, work)
             return
         # workers have something to do while one encoder's K-means waits for its slowest bag
-        for failures in side_by_side([lambda group=group: list(run(group, work)) for group in groups]):
+        calls = [lambda group=group: list(run(group, work)) for group in groups]
+        for failures in side_by_side(calls):
             yield from failures
 
     return each
