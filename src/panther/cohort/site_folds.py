@@ -77,18 +77,15 @@ def site_preserving(
     affordable = max(2, min(effort.starts, 10_000_000 // counts.size // len(counts)))
     starts = [rng.integers(k, size=len(counts)) for _ in range(affordable)]
     folds = [_descend(counts, possible, start, k) for start in ([solved] if solved is not None else []) + starts]
-    scores = [_score(counts, possible, fold, k) for fold in folds]
-    best = _renamed(folds[int(np.argmin(np.round(scores, 12)))], rng.permutation(k))
+    scores = [float(_price(_totals(counts, fold, k), counts.sum(0), possible, k).sum()) for fold in folds]
+    # numbered in a random order, so that fold 0 is not always the one with the largest site
+    best = rng.permutation(k)[folds[int(np.argmin(np.round(scores, 12)))]].astype(np.int64)
     reached = imbalance(counts, best, k)
     return SiteFolds(best, reached, min(bound, reached), hit_time_limit)
 
 
 def _totals(counts: np.ndarray, fold: np.ndarray, k: int) -> np.ndarray:
     return (np.arange(k)[:, None] == fold).astype(float) @ counts  # (k, J)
-
-
-def _score(counts: np.ndarray, needed: np.ndarray, fold: np.ndarray, k: int) -> float:
-    return float(_price(_totals(counts, fold, k), counts.sum(0), needed, k).sum())
 
 
 def _price(totals: np.ndarray, sums: np.ndarray, needed: np.ndarray, k: int) -> np.ndarray:
@@ -158,8 +155,3 @@ def _solve(counts: np.ndarray, needed: np.ndarray, k: int, effort: Effort) -> tu
     fold = None if solution.x is None else solution.x[:cells].reshape(n_sites, k).argmax(1)
     hit_time_limit = solution.status == 1 and "Time limit" in str(solution.message)
     return fold, float(bound) if bound is not None and np.isfinite(bound) else 0.0, hit_time_limit
-
-
-def _renamed(fold: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Folds numbered in a random order, so that fold 0 is not always the one with the largest site."""
-    return order[fold].astype(np.int64)

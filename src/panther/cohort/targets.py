@@ -52,6 +52,12 @@ class Classes(_Rows):
         present = np.unique(self.labels)
         return self.names[present[0]] if len(present) == 1 else None
 
+    def lack(self, part: str) -> str | None:
+        """What a part of a split does not have, as the end of a sentence; None where it has all."""
+        absent = [name for name, n in self.counts().items() if n == 0]
+        has_none = "no training sample is" if part == "training" else f"{part} has no sample"
+        return f"{has_none} of class {', '.join(absent)}" if absent else None
+
     def describe(self) -> str:
         """Classes and their sizes."""
         sizes = "; ".join(f"{name} {n}" for name, n in self.counts().items())
@@ -100,6 +106,11 @@ class Survival(_Rows):
         """How many have the event, and how many are censored."""
         return {"event": int(self.event.sum()), "censored": int((~self.event).sum())}
 
+    def lack(self, part: str) -> str | None:
+        """Events, where there are none."""
+        who = f"the {len(self)} samples of {'train' if part == 'training' else part}"
+        return None if self.event.any() else f"none of {who} has the event"
+
     def describe(self) -> str:
         """Events and follow-up."""
         unit = f" {self.unit}" if self.unit else ""
@@ -142,6 +153,10 @@ class Values(_Rows):
     def counts(self) -> dict[str, int]:
         """How many have a value."""
         return {"values": len(self)}
+
+    def lack(self, part: str) -> str | None:
+        """Several values, where all are the same."""
+        return None if len(np.unique(self.values)) > 1 else f"all {len(self)} {part} samples have the same value"
 
     def describe(self) -> str:
         """Median and range."""
@@ -192,6 +207,11 @@ class Labels(_Rows):
     def counts(self) -> dict[str, int]:
         """How many have each label."""
         return {name: int(n) for name, n in zip(self.names, self.positive, strict=True)}
+
+    def lack(self, part: str) -> str | None:
+        """Labels that do not have both, yes and no."""
+        labels = ", ".join(self.one_sided())
+        return f"{part} does not have both, samples with and without, of the label {labels}" if labels else None
 
     def describe(self) -> str:
         """Of each label how many have it, among how many it is known of."""

@@ -51,7 +51,7 @@ def as_named(value: Any) -> Any:
 
 
 @cache
-def _adapters(kind: Any) -> dict[str, TypeAdapter[Any]]:
+def _adapters(kind: type) -> dict[str, TypeAdapter[Any]]:
     return {name: TypeAdapter(hint) for name, hint in get_type_hints(kind, include_extras=True).items()}
 
 
@@ -66,11 +66,12 @@ def check_field(kind: type, name: str, value: Any) -> None:
 
 def changed(settings: T, values: Mapping[str, Any]) -> T:
     """Settings with other values, of the types of their fields."""
-    known: dict[str, Any] = _adapters(type(settings))
+    kind: Any = type(settings)
+    known = _adapters(kind)
     for name, value in values.items():
         if name not in known:
             raise InputError(f"there is no setting {name!r}; {suggestion(name, known)}")
-        check_field(type(settings), name, value)
+        check_field(kind, name, value)
     return replace(settings, **values)  # type: ignore[type-var]
 
 
