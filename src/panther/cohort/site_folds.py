@@ -1,6 +1,6 @@
 r"""Folds that keep sites whole and still look alike: an integer programme, then local search.
 
-With :math:`n_{sj}` patients of row :math:`j` (everybody, events, one class, one span of time ...) at site :math:`s`, and
+With :math:`n_{sj}` patients of row :math:`j` (all, events, one class, one span of time ...) at site :math:`s`, and
 :math:`x_{sf} = 1` where site :math:`s` goes to fold :math:`f`,
 
 .. math:: \min_x \; \frac{1}{J} \sum_j \frac{1}{2 N_j} \sum_f \Big| \sum_s n_{sj} x_{sf} - \frac{N_j}{k} \Big|, \qquad \sum_f x_{sf} = 1
@@ -52,7 +52,7 @@ def imbalance_by_row(counts: np.ndarray, fold: np.ndarray, k: int) -> np.ndarray
 
 
 def imbalance(counts: np.ndarray, fold: np.ndarray, k: int) -> float:
-    """Mean of :func:`imbalance_by_row`: 0 is perfect, (k - 1) / k is everybody in one fold."""
+    """Mean of :func:`imbalance_by_row`: 0 is perfect, (k - 1) / k is all patients in one fold."""
     return float(imbalance_by_row(counts, fold, k).mean())
 
 
@@ -66,7 +66,7 @@ def site_preserving(
     counts
         (S, J) patients per site and row.
     needed
-        (J,) bool, rows of which every fold must hold somebody (where the sites allow it), e.g. events.
+        (J,) bool, rows of which every fold must hold at least one (where the sites allow it), e.g. events.
     """
     effort = effort or Effort()
     if len(counts) < k:

@@ -47,7 +47,7 @@ def check(cohort: Cohort, split: Split, name: str) -> list[str]:
 
 
 def fold_notes(cohort: Cohort, splits: Sequence[Split]) -> list[str]:
-    """Notes of :func:`check` on every fold; tables count folds from 0 and reports from 1, so it is said."""
+    """Notes of :func:`check` on every fold; tables count folds from 0 and reports from 1."""
     last = len(splits) - 1
     names = [f"fold {number} (of 0 to {last})" for number in range(len(splits))] if last else ["the split"]
     return [note for split, name in zip(splits, names, strict=True) for note in check(cohort, split, name)]

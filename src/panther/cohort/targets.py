@@ -1,6 +1,6 @@
 """What is to be predicted, one value per slide or patient: a class, a time with an event, a number, or several labels at once.
 
-Everything that differs between them is a method here, so that nobody else has to ask which of them it is: how they are counted and told, what
+Everything that differs between them is a method here, so that no other code has to ask which of them it is: how they are counted and described, what
 a table calls them, which groups folds should hold alike.
 """
 
@@ -76,7 +76,7 @@ class Classes(_Rows):
         return self.labels.copy()
 
     def indicators(self) -> dict[str, np.ndarray]:
-        """Rows that folds should hold alike, (n,) zeros and ones: everybody, and each class that occurs."""
+        """Rows that folds should hold alike, (n,) zeros and ones: all samples, and each class that occurs."""
         rows = {"samples": np.ones(len(self))}
         return rows | {
             f"class {self.names[k]}": (self.labels == k).astype(float) for k in np.unique(self.labels).tolist()
@@ -134,7 +134,7 @@ class Survival(_Rows):
         return groups
 
     def indicators(self) -> dict[str, np.ndarray]:
-        """Rows that folds should hold alike, (n,) zeros and ones: everybody, events, and each stratum."""
+        """Rows that folds should hold alike, (n,) zeros and ones: all samples, events, and each stratum."""
         groups = self.strata()
         rows = {"samples": np.ones(len(self)), "events": self.event.astype(float)}
         for group in np.unique(groups).tolist():
@@ -176,7 +176,7 @@ class Values(_Rows):
         return _quantile_bin(self.values, bins)
 
     def indicators(self) -> dict[str, np.ndarray]:
-        """Rows that folds should hold alike, (n,) zeros and ones: everybody, and each quarter of the values."""
+        """Rows that folds should hold alike, (n,) zeros and ones: all samples, and each quarter of the values."""
         groups = self.strata()
         rows = {"samples": np.ones(len(self))}
         return rows | {f"value quarter {g + 1}": (groups == g).astype(float) for g in np.unique(groups).tolist()}
@@ -201,7 +201,7 @@ class Labels(_Rows):
         return (~np.isnan(self.values)).sum(0)
 
     def one_sided(self) -> list[str]:
-        """Labels that all have, or none has, of whom they are known."""
+        """Labels that all samples have, or none, where they are known."""
         return [n for n, has, known in zip(self.names, self.positive, self.known, strict=True) if has in (0, known)]
 
     def counts(self) -> dict[str, int]:
@@ -238,7 +238,7 @@ class Labels(_Rows):
         return np.unique(groups, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
     def indicators(self) -> dict[str, np.ndarray]:
-        """Rows that folds should hold alike, (n,) zeros and ones: everybody, and who has and who has not each label."""
+        """Rows that folds should hold alike, (n,) zeros and ones: all samples, and those with and without each label."""
         rows = {"samples": np.ones(len(self))}
         for k, name in enumerate(self.names):
             for value, word in ((1, "with"), (0, "without")):

@@ -1,8 +1,6 @@
-"""What embeddings are, found from their numbers: a pipeline hands rows on without a word about how they were made.
+"""The package's scaling of embeddings and its linear probes (classes, numbers, survival) as scikit-learn estimators.
 
-The package's scaling of embeddings as a scikit-learn transformer.
-
-The package's linear probes, for classes, numbers and survival, as scikit-learn estimators of embeddings.
+A pipeline hands rows on without their columns, so that the layout of an embedding is recognised from its numbers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -480,7 +478,7 @@ class EmbeddingCox(_EmbeddingProbe):
 
 
 def _columns(y: np.ndarray) -> np.ndarray:
-    """Time and event side by side, also of scikit-survival's structured arrays, whose types tell the two apart."""
+    """Time and event side by side, also of scikit-survival's structured arrays, which are distinguished by type."""
     if not y.dtype.names:
         return y
     kinds = {name: y.dtype[name].kind for name in y.dtype.names}

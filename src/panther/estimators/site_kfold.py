@@ -104,7 +104,7 @@ def _sites(groups: Any) -> np.ndarray:
 
 
 def _target(y: Any, rows: int) -> Target:
-    """Classes of labels (n,), survival of times and events (n, 2), or one class where nothing is said."""
+    """Classes of labels (n,), survival of times and events (n, 2), or one class without labels."""
     if y is None:
         return Classes(("all",), np.zeros(rows, dtype=np.int64))
     y = check_array(y, dtype=None, ensure_2d=False, allow_nd=False)

@@ -1,13 +1,11 @@
-"""How sure is a number, and is one method better than another? Patients are resampled, never their slides.
+"""Intervals and comparisons: patients are resampled, never their slides.
 
 A resample says how often each row counts. A measure is a function from such counts to named numbers, so all metrics of one set of
 predictions, and all methods on the same patients, share the same resamples. Where a resample does not define a metric (one class only, no
 events) it is left out of that metric and counted.
 
-Many tests at once.
-
-What a perfect score says. Resampling patients who were all right gives 1 again and again: an interval [1, 1] that knows nothing of the
-next patient. How many patients there were does: if the truth were much worse, so many right answers in a row would be very unlikely.
+A perfect score needs an exact bound: resampling patients without an error gives 1 again and again, an interval [1, 1] without information
+about the next patient. The number of patients has that information: if the truth were much worse, such a run would be very unlikely.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -21,7 +21,7 @@ COMPONENTS = 16  # at most
 PER_COMPONENT = 4  # training samples that a direction needs
 FOLDS = 10
 EXACT = 300  # rows up to which eigenvectors are computed as such
-# of the multiplied subspace: further directions, and steps from nothing and from everybody's directions
+# of the multiplied subspace: further directions, and steps from random directions and from those of all rows
 SPARE, COLD, WARM = 8, 12, 3
 RARELY = 0.05  # share of samples like the training's that are called unusual
 FLOOR = 1e-12  # of variances: scaled embeddings are of the order of 1

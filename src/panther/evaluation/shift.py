@@ -181,7 +181,7 @@ def _against_chance(smoother: np.ndarray, y: np.ndarray, permutations: int, rng:
 def _ridge(kernel: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Matrix (m, n) from targets of training rows to effects on others, about the training rows' mean and without an intercept.
 
-    An intercept, or a mean over everybody, would tell what the rows left out are like: where a site is left out, next to all of it.
+    An intercept, or a mean over all rows, would reveal the rows left out: where a site is left out, next to all of it.
     """
     mean = kernel.mean(0)
     centred = kernel - mean - mean[:, None] + mean.mean()
@@ -197,7 +197,7 @@ def _balanced_accuracy(smoother: np.ndarray, y: np.ndarray) -> float:
 
 
 ALPHA = 0.01  # chance of a false alarm
-DOUBTFUL = 0.05  # below it nobody should be reassured
+DOUBTFUL = 0.05  # below it the result is not reassuring
 COLLAPSED = 1.05  # effective number of prototypes below which a slide counts as collapsed
 
 

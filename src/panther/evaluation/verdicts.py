@@ -78,7 +78,7 @@ def group_names(values: pd.Series, column: str, reference: Collection[str] | Non
 def worst_groups(summary: pd.DataFrame) -> Iterator[str]:
     """A sentence about each column of the rows of one method, test and metric: which group is worst, with its interval.
 
-    The worst of many groups is also the unluckiest, so it is said how many there are.
+    The worst of many groups is also the unluckiest, so their number is part of the sentence.
     """
     grouped = summary[summary["subgroup"] != ""].dropna(subset="mean")
     for column, rows in grouped.groupby("by", sort=False):

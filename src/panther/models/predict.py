@@ -294,7 +294,7 @@ def predict_slides(
     """
     task = trained_task(model)
     if level == "patient" and chosen.table is None:
-        raise InputError("`level=patient` needs a `table=` that says whose slides they are.")
+        raise InputError("`level=patient` needs a `table=` with the patient of each slide.")
     wanted: Level = level or (task.level if task else "slide")
     cohort, notes = _outcomes(model, outcome, chosen, wanted)
     refs, unit, more = in_units(chosen.refs, wanted, chosen.table)
@@ -319,7 +319,7 @@ def predict_slides(
 def _outcomes(
     model: Model, outcome: TaskSpec | None, chosen: Selection, level: Level
 ) -> tuple[Cohort | None, list[str]]:
-    """Those whose outcome the table knows, and why others are not scored; that none is, is a fault where it was asked for, else worth a note."""
+    """Samples with an outcome in the table, and why others are not scored; an explicit outcome that none has is an error, else a note."""
     task = outcome or trained_task(model)
     if chosen.table is None or task is None:
         return None, []
