@@ -3,7 +3,8 @@
 Labels are integers 0 ... K-1, probabilities (n, K); `counts` (..., n) says how often each sample counts, as in
 :mod:`panther.evaluation.metrics`, so that a thousand resamples are one call.
 
-Prediction sets hold the truth at their level (split conformal prediction), patient by patient. A class is in the set where its probability is not lower than what calibration patients' true classes got. Patients are exchangeable, their
+Prediction sets hold the truth at their level (split conformal prediction), patient by patient. A class is in the
+set where its probability is not lower than what calibration patients' true classes got. Patients are exchangeable, their
 slides are not: a patient of ten slides counts once, each slide a tenth (hierarchical conformal prediction, Lee, Barber and Willett 2023).
 The guarantee is about new patients like those: on average over them, not in each hospital nor, without :func:`class_thresholds`, in each class,
 so coverage is reported for those too.

@@ -5,12 +5,6 @@ expected to have it sooner. Inverse-probability-of-censoring weights come from a
 from the patients under test. What is not defined is NaN.
 """
 
-
-from the patients under test. What is not defined is NaN.
-
-What a c-index is made of, patient by patient: the pairs that a risk puts the wrong way round.
-"""
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,7 +38,7 @@ def comparable_pairs(
     """Count the pairs behind a c-index; `counts` (..., n) says how often each patient counts, once by default.
 
     A pair is comparable when the shorter follow-up ended with an event, or both are equal and exactly one did. Risks that differ by at
-    most 1e-8 are equal. That is no equivalence (a ~ b and b ~ c leave a and c open), so each pair is compared by itself.
+    most 1e-8 are equal. That is no equivalence (a ~ b and b ~ c leave a and c open), so each pair is asked by itself.
     """
     counts = np.ones(len(time)) if counts is None else counts
     index = np.flatnonzero(event)
@@ -70,7 +64,7 @@ def uno_weights(time: np.ndarray, reference: tuple[np.ndarray, np.ndarray]) -> n
               \quad w_i = [t_i < \tau] / G(t_i)^2
 
     G is the probability of not being censored yet, estimated on the reference (time and event of the training patients), and tau its last
-    event. Beyond it the censoring is not known: events there, also those after the end of the reference's follow-up,
+    event. Beyond it nobody knows how many would have been censored: events there, also those after the end of the reference's follow-up,
     do not count. Uno et al.: On the C-statistics for evaluating overall adequacy of risk prediction procedures with censored survival
     data, Statistics in Medicine 2011.
     """
