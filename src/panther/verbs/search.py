@@ -65,7 +65,7 @@ def similar(
     Parameters
     ----------
     embeddings : EmbeddingTable, AnnData or path
-        Embeddings of the cohort, or the file of them (`.h5ad`, `.npz`), which is searched on disk.
+        Embeddings of the cohort, or the file of them: `.h5ad`, which is searched on disk, or `.npz`.
     query : str, path or bag
         A slide of the embeddings by its name; or a new slide's features (a file, a bag or an array), with ``prototypes``.
     k : int, default=10
