@@ -81,15 +81,7 @@ def cohort_routes(bench: Workbench) -> Blueprint:
         slides = units_of(bench.contents, "slides")
         patients = dict(zip(slides.names, slides.patients, strict=True))
         comparison = compare(groups, known, patients, colours.titles(body.set))
-        return {
-            "progress": None,
-            "rows": plain(comparison.rows),
-            "figure": convert(comparison.chart),
-            "counts": comparison.counts,
-            "test": comparison.test,
-            "sentence": comparison.sentence,
-            "notes": list(comparison.notes),
-        }
+        return {"progress": None, **comparison, "rows": plain(comparison["rows"])}
 
     return routes
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
-from flask import Blueprint, Response, abort, current_app, request
+from flask import Blueprint, Response, abort, current_app
 
 from panther.errors import InputError
 from panther.explain.scene import Distances, distances, share_farther
@@ -48,8 +48,6 @@ def patch_routes(bench: Workbench) -> Blueprint:
             query = ask(bench, name, patch, options.k, options.per_slide)
             entries = [bench.slide(name)] if options.where == "slide" else list(bench.contents.slides.values())
             states = search(bench, query, entries)
-            if options.progress is None:
-                return _answer(bench, query, _last(states), begun)
             dumps = current_app.json.dumps  # the lines are written when the request is over
             response = Response(_lines(bench, query, states, begun, dumps), mimetype="application/x-ndjson")
             response.call_on_close(stack.pop_all().close)  # also if the response is never read
@@ -97,17 +95,6 @@ def _prototype(
 
 def _number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
-
-
-def _last(states: Iterator[SearchState]) -> SearchState:
-    is_gone: Callable[[], bool] = request.environ.get("waitress.client_disconnected", lambda: False)
-    last = SearchState()
-    for state in states:
-        last = state
-        if is_gone():
-            states.close()  # type: ignore[attr-defined]
-            abort(503, "the search was stopped")
-    return last
 
 
 def _lines(

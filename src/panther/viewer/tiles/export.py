@@ -112,14 +112,16 @@ def export_view(tiles: Tiles, patch_map: PatchMap, query: ViewQuery, options: La
         with tiles.bench.image(patch_map.slide) as slide:
             background = render.pixels(slide, window)
     pictures, legends, bars, titles = [], [], [], []
-    index = None if patch_map.grid is None else patch_map.cells.under(window)
     opacities = (*query.opacity, *[1.0] * len(query.layer))
     # lines lie above all other layers
     for name, opacity in sorted(zip(query.layer, opacities), key=lambda one: one[0] in (GRID.id, OUTLINE.id)):  # noqa: B905
-        layer, colours, seen = _drawn(tiles, patch_map, name, options, window, index)
-        pictures.append((colours, opacity))
+        layer, codes, table = tiles.draw(patch_map, name, options, window)
+        pictures.append((table[codes], opacity))
         titles.append(layer.title)
         if layer.classes:
+            labels = tiles.painted(patch_map, name, options).labels
+            assert labels is not None
+            seen = np.unique(labels[np.unique(patch_map.cells.under(window)[codes > 0])])
             legends.append(_legend(layer, patch_map, seen))
         if layer.kind == "values":
             bars.append(_bar(layer, options))
@@ -150,26 +152,6 @@ def export_regions(bench: Workbench, patch_map: PatchMap, options: LayerOptions)
         if options.shown is None or one.prototype in options.shown
     ]
     return geojson_text(shown)
-
-
-def _drawn(
-    tiles: Tiles, patch_map: PatchMap, layer: str, options: LayerOptions, window: Window, index: np.ndarray | None
-) -> tuple[Layer, np.ndarray, np.ndarray]:
-    """A layer, its colours (h, w, 4), and which of its classes are seen."""
-    none = np.zeros(0, int)
-    if layer == OUTLINE.id:
-        alpha = render.outline_alpha(tiles.outline(patch_map), window)
-        colour = np.broadcast_to(np.array(render.OUTLINE_COLOUR, np.uint8), (*alpha.shape, 3))
-        return OUTLINE, np.dstack([colour, alpha]), none
-    if patch_map.grid is None or index is None:
-        raise UnknownError(" ".join(patch_map.notes) or f"{patch_map.slide}: no patches")
-    if layer == GRID.id:
-        lines = render.borders(patch_map.cells, window, patch_map.grid.pitch).astype(np.uint8)
-        return GRID, render.LINE[lines], none
-    painted = tiles.painted(patch_map, layer, options)
-    codes = painted.colours.codes[index]
-    seen = none if painted.labels is None else np.unique(painted.labels[np.unique(index[codes > 0])])
-    return painted.layer, painted.colours.table[codes], seen
 
 
 def _legend(layer: Layer, patch_map: PatchMap, seen: np.ndarray) -> Legend:
