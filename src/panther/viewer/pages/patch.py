@@ -1,6 +1,5 @@
 """Routes of one patch: its prototypes, how typical it is, and the most similar patches."""
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 from flask import Blueprint, Response, abort, current_app
 
+from panther.charts.to_plotly import plain
 from panther.errors import InputError
 from panther.explain.scene import Distances, distances, share_farther
 from panther.types import Openable, Prototypes
@@ -82,19 +82,16 @@ def _prototype(
     if len(apart.own) != len(labels):
         measured.drop(key)
         raise InputError(f"{patch_map.slide}: its features were changed meanwhile; load the page again")
-    return {
-        "posterior": [round(float(share), 6) for share in patch_map.assignment[patch]],
-        "prototype": int(labels[patch]),
-        "distance": _number(apart.own[patch]),
-        "typical": share_farther(apart.own, labels, patch),
-        "members": int((labels == labels[patch]).sum()),
-        "nearest": {"prototype": int(apart.nearest[patch]), "distance": _number(apart.to_nearest[patch])},
-        "notes": list(patch_map.notes),
-    }
-
-
-def _number(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
+    return plain(
+        {
+            "posterior": patch_map.assignment[patch],
+            "prototype": labels[patch],
+            "distance": apart.own[patch],
+            "typical": share_farther(apart.own, labels, patch),
+            "nearest": {"prototype": apart.nearest[patch], "distance": apart.to_nearest[patch]},
+            "notes": patch_map.notes,
+        }
+    )
 
 
 def _lines(
