@@ -77,7 +77,7 @@ def test_undo_leaves_what_others_changed(book):
     book.change(book.now().version, 0, {"name": "capsule"})
     seen = book.now().version
     book.path.write_text(book.path.read_text() + "C3: fat\n")
-    with pytest.raises(ConflictError, match="in the meantime"):
+    with pytest.raises(ConflictError, match="changed meanwhile"):
         book.undo(seen)
     book.undo(book.now().version)
     assert as_namings(book.path, 4) == {0: Naming("stroma"), 1: Naming("tumour nest"), 3: Naming("fat")}
@@ -110,10 +110,6 @@ def test_two_people_at_once_lose_nothing(book):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({}, "nothing else can be changed"),
-        ({"path": "x"}, "nothing else can be changed"),
-        ({"name": 3}, "no text"),
-        ({"name": "a" * 201}, "at most 200"),
         ({"colour": "red"}, "no colour"),
     ],
 )
@@ -127,7 +123,7 @@ def test_changes_that_make_no_sense_are_refused(book, changes, told):
 def test_a_file_that_cannot_be_read_is_shown_as_such_and_never_written(book):
     book.path.write_text("C9: far\n")
     assert "no prototype 'C9'" in book.now().problem
-    with pytest.raises(InputError, match=r"no prototype 'C9'.*Nothing was saved"):
+    with pytest.raises(InputError, match=r"no prototype 'C9'.*nothing was saved"):
         book.change(book.now().version, 0, {"name": "a"})
     assert book.path.read_text() == "C9: far\n"
 
@@ -157,12 +153,6 @@ def test_read_only_linked_or_full_is_one_sentence_and_nothing_is_lost(book, monk
         linked.change(linked.now().version, 0, {"name": "a"})
 
 
-def test_the_history_is_bounded(book, monkeypatch):
-    for number in range(viewer_names.STEPS + 3):
-        book._steps.append(viewer_names.Step(0, {}, {}, "", str(number)))
-    assert len(book._steps) == viewer_names.STEPS
-
-
 def test_names_through_the_routes(client: FlaskClient, cohort_folder: Path):
     found = client.get("/api/names").get_json()
     assert [one["title"] for one in found["prototypes"]] == ["C0 stroma", "C1 tumour nest", "C2"]
@@ -189,7 +179,11 @@ def test_names_through_the_routes(client: FlaskClient, cohort_folder: Path):
         {},
         {"prototype": "C1"},
         {"prototype": True, "name": "a"},
-        {"prototype": 0, "set": "else", "name": "a"},
+        {"version": "", "prototype": 0, "set": "else", "name": "a"},
+        {"version": "", "prototype": 0, "path": "x"},
+        {"version": "", "prototype": 0, "name": 3},
+        {"version": "", "prototype": 0, "name": "a" * 201},
+        {"version": "", "prototype": 0, "colour": "red"},
     ],
 )
 def test_a_change_that_is_none_is_refused(client: FlaskClient, body: object, cohort_folder: Path):

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from panther.charts.chart import AtRisk, Axis, Chart, Dash, Line, Points
-from panther.charts.style import FAINT, ORANGE, group_colour
+from panther.charts.chart import AtRisk, Axis, Chart, Dash, Line
+from panther.charts.style import group_colour
 from panther.evaluation.survival_metrics import KaplanMeier, number_at_risk, round_times
 
 DASHES: tuple[Dash, ...] = ("solid", "dash", "dot")
@@ -41,21 +41,6 @@ def survival_curves(
     )
 
 
-def risk_against_time(time: np.ndarray, event: np.ndarray, rank: np.ndarray, units: Sequence[str], unit: str) -> Chart:
-    """Rank of the predicted risk against follow-up: events fall from the upper left to the lower right where the ranks are right."""
-    kinds = {"event": (event, ORANGE, False), "censored": (~event, FAINT, True)}
-    points = [
-        Points(
-            time[chosen], rank[chosen], colour, name, hollow=hollow, keys=[units[i] for i in chosen],
-            labels=[f"{units[i]}: {name} after {time[i]:,.4g}, risk above {rank[i]:.0%}" for i in chosen],
-        )
-        for name, (which, colour, hollow) in kinds.items()
-        if (chosen := np.flatnonzero(which & ~np.isnan(rank)).tolist())
-    ]  # fmt: skip
-    y = Axis("risk: rank among those tested together", (-0.03, 1.03), percent=True)
-    return Chart(points, Axis(with_unit("follow-up", unit), (0, None)), y, size=(860, 360))
-
-
 def with_unit(title: str, unit: str) -> str:
     """Title of an axis, alone where the unit is not known."""
     return f"{title} ({unit})" if unit else title
@@ -64,7 +49,7 @@ def with_unit(title: str, unit: str) -> str:
 def panel(chart: Chart, title: str, note: str) -> Chart:
     """Return a chart as one of many: title and note above it, axes named outside."""
     x, y = replace(chart.x, title=""), replace(chart.y, title="")
-    return replace(chart, title=f"{title}\n{note}", x=x, y=y, size=(330, 360))
+    return replace(chart, title=f"{title}\n{note}", x=x, y=y, size=(340, 410))
 
 
 def _curve(name: str, km: KaplanMeier, look: Look) -> Line:

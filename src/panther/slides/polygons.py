@@ -152,8 +152,8 @@ def _following(corner: np.ndarray, direction: np.ndarray, owner: np.ndarray, str
         wanted = base + (direction + turn) % 4
         place = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
         candidate = order[place]
-        found = (ordered[place] == wanted) & ((following < 0) | ((turn == 3) & (owner[candidate] == owner)))
-        following[found] = candidate[found]
+        match = (ordered[place] == wanted) & ((following < 0) | ((turn == 3) & (owner[candidate] == owner)))
+        following[match] = candidate[match]
     return following
 
 
@@ -201,9 +201,7 @@ def read_contours(path: Path) -> Contours:
     try:
         content = read_geojson(path)
     except NOT_GEOJSON as error:
-        raise InputError(
-            f"{path}: this is not a GeoJSON of polygons in level-0 pixels ({error}); export or remove it"
-        ) from error
+        raise InputError(f"{path}: not a GeoJSON of polygons in level-0 pixels ({error})") from error
     digest = hash_of(content.features)
     is_edited = content.panther.get("content") != digest
     regions: dict[bool, list[Polygon]] = {False: [], True: []}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from panther.errors import InputError, check_choice, listed, suggestion
-from panther.storage.bags import AS_WRITTEN, BagsLike, Reading, as_bags, group_by_patient, meant
+from panther.storage.bags import AS_WRITTEN, BagsLike, Reading, as_bags, explicit, group_by_patient
 from panther.storage.names import composed, differ_in_case, without_suffix
 from panther.storage.tables import is_missing, read_parts, refuse_shared_patients, source_of, with_types
 from panther.types import Openable
@@ -178,17 +178,13 @@ def identify(table: "pd.DataFrame", columns: Columns = USUAL) -> Identities:
         patients = _ids(table, patient)
         if pairs := differ_in_case(patients):
             names = f"{' and '.join(pairs[0])} differ only in upper and lower case"
-            notes.append(
-                f"{source}: {names} and count as two patients ({len(pairs)} such in all); if they are one, splits will leak"
-            )
+            notes.append(f"{source}: {names} and count as two patients ({len(pairs)} such in all), which may leak")
     elif barcodes:
         patients = [name[:12] for name in slides]
         notes.append(f"{source} has no patient column: patients are the first 12 characters of the TCGA barcodes")
     else:
         patients = slides
-        notes.append(
-            f"{source} has no patient column: every slide counts as its own patient; if some share one, splits will leak"
-        )
+        notes.append(f"{source} has no patient column: every slide counts as its own patient, which may leak")
     known = patient is not None or barcodes
     return Identities(slides, patients, _sites(table, site, patients), known, notes, stand_in)
 
@@ -267,13 +263,11 @@ def select_slides(
     slides = set(read.who.slide)
     place = f" in {features}" if isinstance(features, (str, Path)) else ""
     known = {ref.sample for ref in listing.refs} | set(listing.problems)
-    refs = tuple(meant(ref) for ref in listing.refs if ref.sample in slides)
+    refs = tuple(explicit(ref) for ref in listing.refs if ref.sample in slides)
     missing = [slide for slide in read.who.slide if slide not in known]
     if not refs:
         names = f"the table has e.g. {read.who.slide[0]!r}, the features {listing.refs[0].sample!r}"
-        raise InputError(
-            read.who.with_hint(f"{read.source}: none of its {len(slides)} slides has features{place}: {names}")
-        )
+        raise InputError(read.who.with_hint(f"{read.source}: no slide has features{place}: {names}"))
     elsewhere = sum(ref.sample in read.others.slides for ref in listing.refs)
     left_out = {
         f"in {read.others.where}": elsewhere,

@@ -5,6 +5,7 @@ import io
 import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -187,20 +188,15 @@ def with_points(column: "pd.Series", name: str, source: str) -> "pd.Series":
     if may_be_thousands(column):
         cells = column.astype(str).str.strip()
         example = cells[cells.str.fullmatch(THOUSANDS)].iloc[0]
-        raise InputError(
-            f"{source}: {name} has numbers such as {example}, whose comma may be of thousands; write a decimal point"
-        )
+        raise InputError(f"{source}: {name} has numbers such as {example}, whose comma may be of thousands")
     return _with_points(column, name, source)
 
 
 def with_points_where_sure(column: "pd.Series") -> "pd.Series":
-    """The same for columns that nobody asked to be numbers: what is not sure stays as it is."""
-    if may_be_thousands(column):
-        return column
-    try:
-        return _with_points(column, "", "")
-    except InputError:
-        return column
+    """The same for columns of which numbers are not wanted: what is not sure stays as it is."""
+    with suppress(InputError):
+        return with_points(column, "", "")
+    return column
 
 
 def may_be_thousands(column: "pd.Series") -> bool:
@@ -218,9 +214,7 @@ def _with_points(column: "pd.Series", name: str, source: str) -> "pd.Series":
         return column
     if len(others):
         examples = f"{cells[commas].iloc[0]} and {others.iloc[0]}"
-        raise InputError(
-            f"{source}: {name} has numbers such as {examples}; expected decimal commas or decimal points, not both"
-        )
+        raise InputError(f"{source}: {name} has numbers such as {examples}, expected commas or points, not both")
     return cells.mask(commas, cells.str.replace(",", "."))
 
 
@@ -318,9 +312,7 @@ def refuse_shared_patients(source: str, patients: Mapping[str, Iterable[str]]) -
                 twice.setdefault(name, (first[name], part))
     if twice:
         who, (one, other) = min(twice.items())
-        raise InputError(
-            f"{source}: {len(twice)} patients are in two parts, e.g. {who} in {one} and {other}; split by patient"
-        )
+        raise InputError(f"{source}: {len(twice)} patients are in two parts, e.g. {who} in {one} and {other}")
 
 
 def _from_folder(folder: Path, split: str) -> Parts:
