@@ -42,7 +42,7 @@ def similar(
     Parameters
     ----------
     embeddings : EmbeddingTable, AnnData or path
-        Embeddings of the cohort (`.h5ad`, `.npz`, searched on disk), or vectors of a slide encoder.
+        Embeddings of the cohort (`.h5ad`, searched on disk, or `.npz`), or vectors of a slide encoder.
     query : str, path or bag
         A slide of the embeddings by its name; or a new slide's features (a file, a bag or an array), with ``prototypes``.
     k : int, default=10
