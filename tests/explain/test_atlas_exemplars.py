@@ -17,7 +17,7 @@ from panther.explain.atlas import (
     PatchesToRead,
     Place,
     atlas_of,
-    fair_sample,
+    choose,
     most_varied,
     random_ranks,
     read_patches,
@@ -71,7 +71,7 @@ def test_random_members_are_a_fair_sample_of_all_slides() -> None:
             for slide, size in sizes.items()
             for row, rank in enumerate(random_ranks(slide, size, seed))
         ]
-        for one in fair_sample(members, 5):
+        for one in choose("random", members, 5):
             drawn[one.slide] += 1
     share = np.array(list(drawn.values())) / 2000
     assert share == pytest.approx([0.6, 0.3, 0.1], abs=0.04)  # four standard errors
