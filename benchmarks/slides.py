@@ -262,7 +262,7 @@ def on_a_gpu(device: str, name: str) -> None:
     encoder = load_encoder(name, device=device, seed=0)
     rate, each = matmul_rate(device), flops(encoder)
     print(
-        f"{name}, {encoder.precision.name}: {each / 1e9:.1f} GFLOP a patch; matrix products of 8192: {rate / 1e12:.0f} TFLOP/s"
+        f"{name}, {encoder.precision}: {each / 1e9:.1f} GFLOP a patch; matrix products of 8192: {rate / 1e12:.0f} TFLOP/s"
     )
     rows = []
     for batch in (64, 256, 512):

@@ -289,3 +289,17 @@ def test_bags_that_are_on_the_gpu_already_are_embedded_too():
     there = panther.embed_cohort({name: x.cuda() for name, x in bags.items()}, prototypes, device="cuda")
     assert not there.failures
     np.testing.assert_allclose(there.vectors, here.vectors, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["resnet50", "timm:vit_small_patch16_224"])
+def test_encoders_in_float16_compiled_or_not_are_close_to_float32(name):
+    from panther.encoders import load_encoder
+
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 224, 224, 3), dtype=np.uint8)
+    exact = load_encoder(name, device="cuda", precision="float32", seed=0)(pixels)
+    half = load_encoder(name, device="cuda", seed=0)
+    compiled = half.compile(32)
+    assert compiled.compiled is not None
+    for encoder in (half, compiled):  # the second batch is a short one
+        features = torch.cat([encoder(part) for part in (pixels[:32], pixels[32:])])
+        assert ((features - exact).norm(dim=1) / exact.norm(dim=1)).max() < 5e-3

@@ -85,7 +85,7 @@ def counted(values: Iterable[object], limit: int = 6) -> str:
 
 
 @contextmanager
-def said_of(source: object) -> Iterator[None]:
+def error_context(source: object) -> Iterator[None]:
     """Add the name of a file to errors that are raised inside, unless they begin with it."""
     try:
         yield

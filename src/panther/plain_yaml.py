@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from panther.errors import InputError, said_of
+from panther.errors import InputError, error_context
 
 STUDY, KEYS = "study file", "name, features, task; `panther study new` writes a template"
 LARGEST = 1_000_000  # bytes; a study is a page of text
@@ -40,7 +40,7 @@ _Loader.add_implicit_resolver(
 def read_yaml(path: Path, what: str = STUDY, expected: str = KEYS) -> dict[str, Any]:
     """Mapping at the top of a YAML file; ``what`` it should be, and which keys are ``expected``, for messages."""
     try:
-        with said_of(path):
+        with error_context(path):
             if path.stat().st_size > LARGEST:
                 raise InputError(f"has {path.stat().st_size / 1e6:.1f} MB, too large for a {what}")
             content = _parse(path.read_text(encoding="utf-8-sig"))

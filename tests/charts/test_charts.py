@@ -71,9 +71,6 @@ CHARTS: dict[str, Callable[[], Chart]] = {
     "scatter_by_number": lambda: results.scatter(
         NUMBERS[:3], ["a", "b", "c"], np.array([1.0, 2, 3]), ("PC 1", "PC 2"), BROKEN
     ),
-    "risk_against_time": lambda: survival.risk_against_time(
-        np.array([1.0, 2, 3]), np.array([True, False, True]), np.array([0.9, 0.1, np.nan]), ["a", "b", "c"], BROKEN
-    ),
     "survival_curves": lambda: survival.survival_curves({BROKEN: CURVE, "low": CURVE}),
     "reliability_curves": lambda: results.reliability_curves(
         {"raw": results.Reliability(*NUMBERS[:4].T, *NUMBERS[:4].T)}, BROKEN

@@ -101,7 +101,7 @@ def test_shift_reads_sites_from_embeddings_of_either_format(cohort, prototypes, 
         assert found["alarm"]  # the two "sites" differ in their tissue by construction
         assert sum(found["sites"].values()) == 12  # patients
     out, _ = run("shift", tmp_path / "s.h5ad", "--site-column", "subtype")
-    assert "tell the 2 sites apart" in out
+    assert "separate the 2 sites" in out
 
 
 def test_sites_are_centred_also_a_later_one_and_shift_says_what_became_of_them(cohort, prototypes, run, tmp_path):

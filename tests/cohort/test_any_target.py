@@ -36,15 +36,15 @@ def test_labels_are_read_in_numbers_and_words_and_may_be_missing():
 @pytest.mark.parametrize(
     ("columns", "task", "words"),
     [
-        ({"v": ["1", "high", "3"]}, {"value": "v"}, ["v", "not a number", "high", "line 3", "label="]),
-        ({"v": ["1", "inf", "3"]}, {"value": "v"}, ["infinite"]),
+        ({"v": ["1", "high", "3"]}, {"value": "v"}, ["v", "not a number", "high", "line 3"]),
+        ({"v": ["1", "inf", "3"]}, {"value": "v"}, ["not a number", "inf"]),
         ({"v": ["2", "2", "2"]}, {"value": "v"}, ["all 3 samples have the value 2"]),
         ({"v": ["", "", ""]}, {"value": "v"}, ["none of the 3 rows"]),
         ({"v": ["1", "2", "3"]}, {"value": "w"}, ["w"]),
         ({"v": ["1", "2", "3"]}, {"value": "v", "label": "v"}, ["Give one of"]),
-        ({"a": ["1", "0", "2"]}, {"labels": ["a"]}, ["a says 2", "label="]),
-        ({"a": ["1", "1", ""]}, {"labels": ["a"]}, ["label a is yes for all 2", "leave it out"]),
-        ({"a": ["1", "0", ""], "b": ["", "", ""]}, {"labels": ["a", "b"]}, ["label b is not known of anybody"]),
+        ({"a": ["1", "0", "2"]}, {"labels": ["a"]}, ["a says 2"]),
+        ({"a": ["1", "1", ""]}, {"labels": ["a"]}, ["label a: yes for all 2"]),
+        ({"a": ["1", "0", ""], "b": ["", "", ""]}, {"labels": ["a", "b"]}, ["label b: not known of any"]),
         ({"a": ["1", "0", ""]}, {"labels": ["a", "a"]}, ["'a' stands twice"]),
     ],
 )

@@ -70,7 +70,7 @@ def test_a_patient_with_slides_in_two_folds_is_refused(table, level):
 
 
 @pytest.mark.parametrize(
-    ("column", "words"), [("fld", "did you mean 'fold'"), ("case_id", "folds"), ("one", "at least 2")]
+    ("column", "words"), [("fld", "did you mean 'fold'"), ("case_id", "folds"), ("one", "one says 1")]
 )
 def test_a_column_that_is_no_split_is_refused(table, column, words):
     table["one"] = "1"

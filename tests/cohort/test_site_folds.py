@@ -58,7 +58,7 @@ def test_every_fold_gets_an_event_where_the_sites_allow_it():
 
 
 def test_more_folds_than_sites_is_refused():
-    with pytest.raises(InputError, match="6 folds need at least 6 sites, but there are 5"):
+    with pytest.raises(InputError, match="6 folds need at least 6 sites: found 5"):
         site_preserving(sites(5, 0), NONE_NEEDED, 6)
 
 

@@ -124,7 +124,7 @@ def test_a_leaking_or_useless_fold_is_refused(cohort, tmp_path, parts, said):
 
 
 def test_folders_that_are_no_splits_are_refused_by_name(tmp_path):
-    for path, said in ((tmp_path, "no splits found"), (tmp_path / "x" / "y", "no such folder")):
+    for path, said in ((tmp_path, "no splits"), (tmp_path / "x" / "y", "no such folder")):
         with pytest.raises(InputError, match=said):
             read_splits(path)
     fold(tmp_path / "a_k=0", train=[0]), fold(tmp_path / "b_k=0", train=[0])

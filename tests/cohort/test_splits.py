@@ -105,8 +105,8 @@ def frame(**columns: list) -> pd.DataFrame:
         ("kfold", {"k": 7}, "7 folds need at least 7 patients, but there are 6"),
         ("kfold", {"k": 1}, "k: found 1"),
         ("kfold", {"k": 2, "val": True}, "at least `k=3`"),
-        ("site-kfold", {"k": 3}, "3 folds need at least 3 sites, but there are 2"),
-        ("holdout", {"shares": (1, 0, 0)}, "leave nobody"),
+        ("site-kfold", {"k": 3}, "3 folds need at least 3 sites: found 2"),
+        ("holdout", {"shares": (1, 0, 0)}, "shares"),
         ("random", {}, "scheme: found"),
     ],
 )
@@ -118,7 +118,7 @@ def test_a_scheme_that_cannot_be_is_refused(scheme, settings, culprit):
 
 def test_sites_must_be_known_to_be_kept_whole():
     without = load_cohort(frame(label=list("aabb")), label="label")
-    with pytest.raises(InputError, match=r"4 of 4 samples have no site.*site column"):
+    with pytest.raises(InputError, match=r"4 of 4 samples lack a site"):
         make_splits(without, "site-kfold", k=2)
 
 

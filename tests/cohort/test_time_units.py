@@ -49,16 +49,14 @@ def test_times_are_converted_where_both_units_are_known():
     joined = study.followed_by(other)
     np.testing.assert_allclose(joined.time, [300, 600, 12 * MONTH, 24 * MONTH])
     assert joined.unit == "days"
-    assert about_times(study, other, "ext.csv") == [
-        "ext.csv: its times are in months, those of the study in days: they were converted (1 month = 30.4375 days)."
-    ]
+    assert about_times(study, other, "ext.csv") == ["ext.csv: times in months were converted (1 month = 30.4375 days)."]
     assert about_times(study, survival([200.0], "days"), "ext.csv") == []
 
 
 @pytest.mark.parametrize("unit", [None, "days"])
 def test_times_of_another_magnitude_are_doubted_where_nothing_can_be_converted(unit):
     notes = about_times(survival([300, 600], "days"), survival([12.0, 24.0], unit), "ext.csv")
-    assert notes[0].startswith("ext.csv: the median time is 18, that of the study 450: are both in the same unit?")
+    assert notes[0].startswith("ext.csv: the median time is 18, in the study 450: are the units the same?")
 
 
 def test_an_external_cohort_in_months_has_the_times_of_the_same_one_in_days(tmp_path):
@@ -78,5 +76,5 @@ def test_an_external_cohort_in_months_has_the_times_of_the_same_one_in_days(tmp_
         found[name] = gather(load_study(tmp_path / "study.yaml"))
     np.testing.assert_allclose(found["months"].target.time, found["days"].target.time)
     assert found["months"].target.unit == "days"
-    assert any("they were converted" in note for note in found["months"].notes)
+    assert any("were converted" in note for note in found["months"].notes)
     assert not any("converted" in note for note in found["days"].notes)

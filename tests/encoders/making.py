@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from panther.encoders import Encoder, EncoderInfo, Precision
+from panther.encoders import Encoder, EncoderInfo
 
 
 class Means(nn.Module):
@@ -26,7 +26,7 @@ def tiny(size: int = 32, scale: float = 1.0) -> Encoder:
     model = Means()
     model.scale.data *= scale
     facts = EncoderInfo("tiny", 12, size, None, (0.0, 0.0, 0.0), (1 / 255,) * 3, "none")
-    return Encoder(facts, model.eval(), f"weights {scale}", torch.device("cpu"), Precision("float32"))
+    return Encoder(facts, model.eval(), f"weights {scale}", torch.device("cpu"))
 
 
 def make_tiles(folder: Path, count: int, size: int = 32, seed: int = 0) -> np.ndarray:

@@ -83,5 +83,5 @@ def test_rows_of_another_width_are_not_taken_for_blocks(cohort) -> None:
     rows = Panther(C, blocks=("space", "tail")).fit_transform(cohort[0])
     assert panther_parts(rows[:, 1:]) is None
     assert panther_parts(rows[:, :-1]) is None
-    with pytest.raises(InputError, match=r"n_prototypes=5.*blocks space and tail"):
+    with pytest.raises(InputError, match=r"n_prototypes=5"):
         EmbeddingScaler(n_prototypes=5).fit(rows)

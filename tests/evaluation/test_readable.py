@@ -64,7 +64,7 @@ def test_changes_are_said_in_words():
 
 @pytest.mark.parametrize(
     ("sites", "labels", "sentence"),
-    [(["a"] * 20, None, "at least two sites"), (["a", "b"] * 10, ["x"] * 20, "at least two values")],
+    [(["a"] * 20, None, "sites: a"), (["a", "b"] * 10, ["x"] * 20, "labels: x")],
 )
 def test_what_cannot_be_read_is_refused(sites, labels, sentence):
     with pytest.raises(InputError, match=sentence):

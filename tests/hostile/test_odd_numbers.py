@@ -100,7 +100,7 @@ def test_a_machine_that_is_short_of_memory_or_handles_is_not_called_damage(lab, 
         raise OSError(code, "Cannot allocate memory")
 
     monkeypatch.setattr(base.np, "memmap", short)
-    with pytest.raises(InputError, match="need not be damaged"):
+    with pytest.raises(InputError, match="cannot be read now"):
         open_bag(lab / "feats" / "s00.h5")
 
 

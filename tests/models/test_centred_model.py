@@ -33,5 +33,5 @@ def test_it_predicts_a_new_site_from_a_table_alone(tmp_path):
         assert (found["predicted"].to_numpy() == np.array(["x", "y"] * 5)).mean() >= 0.9
     with pytest.raises(InputError, match="no table names a site of C0"):
         panther.predict(tmp_path / "m.safetensors", new)
-    with pytest.raises(InputError, match="attnmisl reads features as they are"):
+    with pytest.raises(InputError, match="attnmisl"):
         panther.train(train, known, label="kind", method="attnmisl", prototypes=prototypes)

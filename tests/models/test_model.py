@@ -134,7 +134,7 @@ def test_a_network_of_an_earlier_form_is_refused_by_name(cohort, tmp_path):
         about = json.loads(handle.metadata()["panther_model"])
     del about["revision"]  # as files were before
     save_file(tensors, tmp_path / "old.safetensors", {"panther_model": json.dumps(about)})
-    with pytest.raises(InputError, match=r"old.safetensors: trained with another form of ilra .* train it again"):
+    with pytest.raises(InputError, match=r"old.safetensors: trained with another form of ilra"):
         load_model(tmp_path / "old.safetensors")
 
 

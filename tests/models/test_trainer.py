@@ -249,7 +249,7 @@ def test_what_cannot_be_trained_is_refused_in_a_sentence(tmp_path):
     survival = Survival(np.arange(1.0, 71), np.ones(70, bool))
     cox = fit_task("cox", survival)
     lonely = replace(SETTINGS, batch_size=1)
-    with pytest.raises(InputError, match="compares the patients of a batch"):
+    with pytest.raises(InputError, match="compares patients"):
         fit(build_head("linear", (12,), 1), ArraySource(cohort()[0], cox.encode(survival), 1), cox, lonely)
 
 

@@ -9,16 +9,13 @@ import torch
 from safetensors.torch import save_file
 
 GEOMETRY = {
-    "patch_size": 256,
-    "patch_size_level0": 512,
-    "level0_magnification": 40,
-    "target_magnification": 20,
-    "overlap": 16,
-    "name": "slide",
-    "savetodir": "/somewhere",
-    "level0_width": 40_000,
-    "level0_height": 30_000,
-}
+    "patch_size": 256, "patch_size_level0": 512, "level0_magnification": 40, "target_magnification": 20, "overlap": 16,
+    "name": "slide", "savetodir": "/somewhere", "level0_width": 40_000, "level0_height": 30_000,
+}  # fmt: skip
+STAMP = {
+    "unit": "um", "tile_size_um": 256.0, "tile_size_px": 224, "extractor": "ctranspath", "stamp_version": "2.0",
+    "code_hash": "00", "feat_type": "tile",
+}  # fmt: skip
 Write = Callable[[Path, np.ndarray, np.ndarray], None]
 
 
@@ -34,13 +31,8 @@ def clam_h5(path: Path, x: np.ndarray, coords: np.ndarray) -> None:
     """CLAM's save_hdf5: resizable, one row a chunk, appended batch by batch."""
     with h5py.File(path, "w") as file:
         for name, array in (("features", x), ("coords", coords.astype(np.int32))):
-            file.create_dataset(
-                name,
-                (0, *array.shape[1:]),
-                array.dtype,
-                maxshape=(None, *array.shape[1:]),
-                chunks=(1, *array.shape[1:]),
-            )
+            row = array.shape[1:]
+            file.create_dataset(name, (0, *row), array.dtype, maxshape=(None, *row), chunks=(1, *row))
         for start in range(0, len(x), 7):
             for name, array in (("features", x), ("coords", coords)):
                 part = array[start : start + 7]
@@ -51,17 +43,7 @@ def clam_h5(path: Path, x: np.ndarray, coords: np.ndarray) -> None:
 def stamp(path: Path, x: np.ndarray, coords: np.ndarray) -> None:
     stamp_without_attrs(path, x, coords)
     with h5py.File(path, "r+") as file:
-        file.attrs.update(
-            {
-                "unit": "um",
-                "tile_size_um": 256.0,
-                "tile_size_px": 224,
-                "extractor": "ctranspath",
-                "stamp_version": "2.0",
-                "code_hash": "00",
-                "feat_type": "tile",
-            }
-        )
+        file.attrs.update(STAMP)
 
 
 def stamp_without_attrs(path: Path, x: np.ndarray, coords: np.ndarray) -> None:
@@ -69,15 +51,17 @@ def stamp_without_attrs(path: Path, x: np.ndarray, coords: np.ndarray) -> None:
         file["feats"], file["coords"] = x, coords.astype(np.float64)
 
 
-def batched_h5(path: Path, x: np.ndarray, coords: np.ndarray) -> None:
-    with h5py.File(path, "w") as file:
-        file["features"], file["coords"] = x[None], coords[None]
+def _h5(change: Callable[[np.ndarray], np.ndarray], before: int = 0, **options: object) -> Write:
+    """Features as ``change`` makes them, some bytes before them."""
 
+    def write(path: Path, x: np.ndarray, coords: np.ndarray) -> None:
+        with h5py.File(path, "w") as file:
+            if before:
+                file["label"] = np.zeros(before, np.int8)
+            file.create_dataset("features", data=change(x), **options)
+            file["coords"] = coords
 
-def batched_chunked_h5(path: Path, x: np.ndarray, coords: np.ndarray) -> None:
-    with h5py.File(path, "w") as file:
-        file.create_dataset("features", data=x[None], chunks=True, maxshape=(None, None, None))
-        file["coords"] = coords
+    return write
 
 
 def _chunked(chunks: tuple[int, int] | None = None, order: str = "=", **options: object) -> Write:
@@ -92,32 +76,8 @@ def _chunked(chunks: tuple[int, int] | None = None, order: str = "=", **options:
     return write
 
 
-def contiguous_big_endian_h5(path: Path, x: np.ndarray, coords: np.ndarray) -> None:
-    with h5py.File(path, "w") as file:
-        file["features"], file["coords"] = x.astype(x.dtype.newbyteorder(">")), coords
-
-
-def unaligned_h5(path: Path, x: np.ndarray, coords: np.ndarray) -> None:
-    """Three bytes before the features: they do not begin at a multiple of four."""
-    with h5py.File(path, "w") as file:
-        file["label"] = np.zeros(3, np.int8)
-        file["features"], file["coords"] = x, coords
-
-
 def npy(path: Path, x: np.ndarray, coords: np.ndarray) -> None:
     np.save(path, x)
-
-
-def npy_fortran(path: Path, x: np.ndarray, coords: np.ndarray) -> None:
-    np.save(path, np.asfortranarray(x))
-
-
-def npy_batched(path: Path, x: np.ndarray, coords: np.ndarray) -> None:
-    np.save(path, x[None])
-
-
-def npy_big_endian(path: Path, x: np.ndarray, coords: np.ndarray) -> None:
-    np.save(path, x.astype(x.dtype.newbyteorder(">")))
 
 
 def safetensors(path: Path, x: np.ndarray, coords: np.ndarray) -> None:
@@ -128,17 +88,13 @@ def clam_pt(path: Path, x: np.ndarray, coords: np.ndarray) -> None:
     torch.save(torch.from_numpy(x), path)
 
 
-def clam_pt_before_torch_1_6(path: Path, x: np.ndarray, coords: np.ndarray) -> None:
-    torch.save(torch.from_numpy(x), path, _use_new_zipfile_serialization=False)
-
-
-def dictionary_pt(path: Path, x: np.ndarray, coords: np.ndarray) -> None:
-    torch.save({"features": torch.from_numpy(x), "coords": torch.from_numpy(coords)}, path)
-
-
 def slideflow(path: Path, x: np.ndarray, coords: np.ndarray) -> None:
     torch.save(torch.from_numpy(x), path)
     np.savez(path.with_suffix(".index.npz"), coords)
+
+
+def _big_endian(x: np.ndarray) -> np.ndarray:
+    return x.astype(x.dtype.newbyteorder(">"))
 
 
 # name: (ending, writer, reader that must recognise it, whether coordinates are kept)
@@ -146,23 +102,33 @@ LAYOUTS: dict[str, tuple[str, Write, str, bool]] = {
     "TRIDENT h5": (".h5", trident, "trident", True),
     "CLAM h5": (".h5", clam_h5, "clam", True),
     "CLAM pt": (".pt", clam_pt, "pt", False),
-    "CLAM pt, torch < 1.6": (".pt", clam_pt_before_torch_1_6, "pt", False),
+    "CLAM pt, torch < 1.6": (
+        ".pt",
+        lambda path, x, _: torch.save(torch.from_numpy(x), path, _use_new_zipfile_serialization=False),
+        "pt",
+        False,
+    ),
     "STAMP h5": (".h5", stamp, "stamp", True),
     "STAMP h5, old": (".h5", stamp_without_attrs, "stamp", True),
-    "(1, N, d) h5": (".h5", batched_h5, "batched", True),
-    "(1, N, d) h5, chunked": (".h5", batched_chunked_h5, "batched", True),
+    "(1, N, d) h5": (".h5", _h5(lambda x: x[None]), "batched", True),
+    "(1, N, d) h5, chunked": (".h5", _h5(lambda x: x[None], chunks=True, maxshape=(None, None, None)), "batched", True),
     "h5, gzip": (".h5", _chunked((5, 3), compression="gzip", shuffle=True), "clam", True),
     "h5, chunks across columns": (".h5", _chunked((4, 2)), "clam", True),
     "h5, chunks of several rows": (".h5", _chunked((4, 10**6)), "clam", True),
     "h5, big-endian, chunked": (".h5", _chunked((1, 10**6), ">"), "clam", True),
-    "h5, big-endian": (".hdf5", contiguous_big_endian_h5, "clam", True),
-    "h5, unaligned": (".h5", unaligned_h5, "clam", True),
+    "h5, big-endian": (".hdf5", _h5(_big_endian), "clam", True),
+    "h5, unaligned": (".h5", _h5(np.asarray, before=3), "clam", True),
     "npy": (".npy", npy, "npy", False),
-    "npy, Fortran order": (".npy", npy_fortran, "npy", False),
-    "npy, (1, N, d)": (".npy", npy_batched, "npy", False),
-    "npy, big-endian": (".npy", npy_big_endian, "npy", False),
+    "npy, Fortran order": (".npy", lambda path, x, _: np.save(path, np.asfortranarray(x)), "npy", False),
+    "npy, (1, N, d)": (".npy", lambda path, x, _: np.save(path, x[None]), "npy", False),
+    "npy, big-endian": (".npy", lambda path, x, _: np.save(path, _big_endian(x)), "npy", False),
     "safetensors": (".safetensors", safetensors, "safetensors", True),
-    "pt, dictionary": (".pt", dictionary_pt, "pt", True),
+    "pt, dictionary": (
+        ".pt",
+        lambda path, x, xy: torch.save({"features": torch.from_numpy(x), "coords": torch.from_numpy(xy)}, path),
+        "pt",
+        True,
+    ),
     "slideflow": (".pt", slideflow, "pt", True),
 }
 

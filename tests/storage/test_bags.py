@@ -65,48 +65,31 @@ def numbers(names, rows=4):
     return {name: np.full((rows, 3), index, "f4") for index, name in enumerate(names)}
 
 
-def as_folder(folder, arrays):
+# the same bags in every way in which a function takes them: of a folder and arrays by name
+WAYS = {
+    "folder": lambda folder, arrays: folder,
+    "folder as text": lambda folder, arrays: str(folder),
+    "list of files": lambda folder, arrays: [folder / f"{name}.npy" for name in arrays],
+    "list of bags": lambda folder, arrays: [Bag(name, torch.from_numpy(x)) for name, x in arrays.items()],
+    "list of references": lambda folder, arrays: [BagRef(name, (folder / f"{name}.npy",)) for name in arrays],
+    "mapping of arrays": lambda folder, arrays: arrays,
+    "mapping of tensors": lambda folder, arrays: {name: torch.from_numpy(x) for name, x in arrays.items()},
+    "mapping of files": lambda folder, arrays: {name: folder / f"{name}.npy" for name in arrays},
+    "listing": lambda folder, arrays: list_bags(folder),
+    "generator": lambda folder, arrays: (folder / f"{name}.npy" for name in arrays),
+}
+
+
+def bags_in(way, folder, arrays):
     for name, x in arrays.items():
         np.save(folder / f"{name}.npy", x)
-    return folder
-
-
-def ways_to_give(folder, arrays):
-    """The same bags in every way in which a door takes them."""
-    as_folder(folder, arrays)
-    paths = [folder / f"{name}.npy" for name in arrays]
-    return {
-        "folder": folder,
-        "folder as text": str(folder),
-        "list of files": paths,
-        "list of bags": [Bag(name, torch.from_numpy(x)) for name, x in arrays.items()],
-        "list of references": [BagRef(path.stem, (path,)) for path in paths],
-        "mapping of arrays": arrays,
-        "mapping of tensors": {name: torch.from_numpy(x) for name, x in arrays.items()},
-        "mapping of files": dict(zip(arrays, paths, strict=True)),
-        "listing": list_bags(folder),
-        "generator": (path for path in paths),
-    }
-
-
-WAYS = [
-    "folder",
-    "folder as text",
-    "list of files",
-    "list of bags",
-    "list of references",
-    "mapping of arrays",
-    "mapping of tensors",
-    "mapping of files",
-    "listing",
-    "generator",
-]
+    return WAYS[way](folder, arrays)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_bags_are_taken_in_every_way_a_notebook_has_them(tmp_path, way):
     arrays = numbers("ab")
-    listing = as_bags(ways_to_give(tmp_path, arrays)[way], Reading("uni", allow_mixed_resolution=True))
+    listing = as_bags(bags_in(way, tmp_path, arrays), Reading("uni", allow_mixed_resolution=True))
     assert [ref.sample for ref in listing.refs] == ["a", "b"]
     assert listing.problems == {}
     for ref, x in zip(listing.refs, arrays.values(), strict=True):
@@ -120,7 +103,7 @@ def test_arrays_in_a_list_are_named_by_their_position():
 
 
 def test_a_file_without_a_list_around_it_is_one_bag(tmp_path):
-    as_folder(tmp_path, numbers("a"))
+    np.save(tmp_path / "a.npy", np.ones((2, 3)))
     assert [ref.sample for ref in as_bags(tmp_path / "a.npy").refs] == ["a"]
 
 
@@ -152,7 +135,7 @@ def test_what_is_no_list_of_bags_is_refused_in_a_sentence(given, sentence):
 @pytest.mark.parametrize("way", ["folder", "mapping of arrays"])
 def test_slides_of_a_patient_are_one_bag_from_files_or_memory(tmp_path, way):
     arrays = numbers("abc")
-    grouped, unknown = group_by_patient(as_bags(ways_to_give(tmp_path, arrays)[way]), {"a": "P1", "c": "P1"})
+    grouped, unknown = group_by_patient(as_bags(bags_in(way, tmp_path, arrays)), {"a": "P1", "c": "P1"})
     assert unknown == ["b"]
     (patient,) = grouped.refs
     assert patient.sample == "P1"

@@ -108,26 +108,19 @@ def test_an_empty_list_of_coordinates_is_no_reason_to_refuse_an_empty_bag(tmp_pa
     assert bag.coords.shape == (0, 2)
 
 
-def test_trident_says_encoder_and_geometry(tmp_path):
-    bag = open_bag(write(tmp_path, "TRIDENT h5", *features()))
-    assert bag.encoder == "uni_v1"
-    assert bag.spec == PatchSpec(mpp=0.5, size=256, size_level0=512, overlap=16)
-    assert bag.coords.dtype == np.int64
-
-
-def test_stamp_says_micrometres(tmp_path):
-    bag = open_bag(write(tmp_path, "STAMP h5", *features()))
-    assert bag.encoder == "ctranspath"
-    assert bag.spec == PatchSpec(mpp=256 / 224, size=224, coords_unit="um")
-    old = open_bag(write(tmp_path, "STAMP h5, old", *features()))
-    assert old.encoder is None
-    assert old.spec == PatchSpec(coords_unit="um")
-
-
-def test_clam_says_nothing_and_nothing_is_invented(tmp_path):
-    bag = open_bag(write(tmp_path, "CLAM h5", *features()))
-    assert bag.encoder is None
-    assert bag.spec == PatchSpec()
+@pytest.mark.parametrize(
+    ("layout", "encoder", "spec"),
+    [
+        ("TRIDENT h5", "uni_v1", PatchSpec(mpp=0.5, size=256, size_level0=512, overlap=16)),
+        ("STAMP h5", "ctranspath", PatchSpec(mpp=256 / 224, size=224, coords_unit="um")),
+        ("STAMP h5, old", None, PatchSpec(coords_unit="um")),
+        ("CLAM h5", None, PatchSpec()),
+    ],
+)
+def test_encoder_and_geometry_are_those_of_the_file_and_never_invented(tmp_path, layout, encoder, spec):
+    bag = open_bag(write(tmp_path, layout, *features()))
+    assert (bag.encoder, bag.spec) == (encoder, spec)
+    assert bag.coords.dtype == (np.int64 if spec.coords_unit == "px" else np.float64)
 
 
 def test_attributes_stored_as_bytes_are_text(tmp_path):

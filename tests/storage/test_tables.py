@@ -98,7 +98,7 @@ def test_the_usual_spelling_goes_first_and_two_unusual_ones_are_refused(tmp_path
     [
         ("sldie_id,case_id,site_id", "if 'sldie_id' is meant, name it as the slide column"),
         ("Slide ID,case_id,x", "if 'Slide ID' is meant"),
-        ("age,case_id,site_id", "name the slide column"),
+        ("age,case_id,site_id", "else name the slide column"),
     ],
 )
 def test_a_patient_column_that_stands_in_for_the_slides_is_told_where_nothing_fits(folder, header, advice, rows):

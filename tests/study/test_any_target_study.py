@@ -10,7 +10,7 @@ import panther
 from cli.running import Runner
 from panther.models.model import load_model
 from panther.verbs.report import make_report
-from panther.viewer.contents import Given, find_contents
+from panther.viewer.contents import Inputs, find_contents
 from panther.viewer.server import Guard, make_app
 from panther.viewer.workbench import Workbench
 from report.studies import run
@@ -120,7 +120,7 @@ def test_the_report_speaks_of_it(studies, name, words, tmp_path):
 def test_the_viewer_shows_whom_it_was_wrong_about(studies, name, kind):
     folder, found = studies[name]
     guard = Guard()
-    client = make_app(Workbench(find_contents(folder, Given(study=found))), guard).test_client()
+    client = make_app(Workbench(find_contents(folder, Inputs(study=found))), guard).test_client()
     client.get(f"/?token={guard.token}")
     assert client.get("/api/study").status_code == 200
     people = client.get("/api/study/patients").get_json()

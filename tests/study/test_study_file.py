@@ -49,7 +49,7 @@ def test_paths_count_from_the_file(tmp_path):
         ({"task": {"label": "a", "survival": "os"}}, ["task", "give one of"]),
         ({"splits": {"scheme": "random"}}, ["splits.scheme", "random", "site-kfold"]),
         ({"splits": {"k": 1}}, ["splits"]),
-        ({"n_prototypes": []}, ["n_prototypes", "empty"]),
+        ({"n_prototypes": []}, ["n_prototypes", "at least 1"]),
         ({"n_prototypes": ["many"]}, ["n_prototypes.0"]),
         ({"training": {"epoch": 3}}, ["training", "epoch", "epochs"]),
         ({"prototypes": {"clusters": 3}}, ["prototypes", "clusters"]),

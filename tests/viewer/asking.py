@@ -2,13 +2,27 @@
 
 import json
 from http.cookiejar import CookieJar
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import HTTPCookieProcessor, Request, build_opener
 
+from flask.testing import FlaskClient
+
 from panther.errors import InputError
+from panther.viewer.contents import Contents, find_contents
+from panther.viewer.server import Guard, make_app
 from panther.viewer.workbench import Workbench
+
+
+def entered(place: Path | Contents | Workbench) -> FlaskClient:
+    """A browser that was let in, of a folder, its contents or a workbench over them."""
+    contents = find_contents(place) if isinstance(place, Path) else place
+    guard = Guard()
+    client = make_app(contents if isinstance(contents, Workbench) else Workbench(contents), guard).test_client()
+    assert client.get(f"/?token={guard.token}").status_code == 200
+    return client
 
 
 class Answer(NamedTuple):

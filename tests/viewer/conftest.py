@@ -13,6 +13,7 @@ from panther.viewer.contents import find_contents
 from panther.viewer.serve import Viewer
 from panther.viewer.server import Guard, make_app
 from panther.viewer.workbench import Workbench
+from viewer.asking import entered
 from viewer.attacks import Seen
 from viewer.small_cohort import SECRET, write_cohort
 from viewer.small_study import write_study
@@ -61,10 +62,7 @@ def bench(cohort_folder: Path) -> Workbench:
 @pytest.fixture
 def client(bench: Workbench) -> FlaskClient:
     """A browser that was let in."""
-    guard = Guard()
-    found = make_app(bench, guard).test_client()
-    found.get(f"/?token={guard.token}")
-    return found
+    return entered(bench)
 
 
 @pytest.fixture

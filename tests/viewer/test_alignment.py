@@ -14,10 +14,10 @@ from panther.explain.palette import PALETTE, rgb_values
 from panther.storage.prototypes import save_prototypes
 from panther.types import PatchSpec, Prototypes
 from panther.viewer.contents import find_contents
-from panther.viewer.server import Guard, make_app
 from panther.viewer.tiles import pyramid as pyramid_module
 from panther.viewer.tiles.pyramid import Cells, Pyramid, Window
 from panther.viewer.workbench import Workbench
+from viewer.asking import entered
 
 RGB = rgb_values(PALETTE).tolist()
 
@@ -147,9 +147,7 @@ KEEP = {"all": lambda n: np.arange(n), "some": lambda n: np.sort(np.random.defau
 )
 def test_a_chequerboard_matches_its_overlay_at_every_zoom(tmp_path, side, downsample, keep):
     corners, labels, size = write_board(tmp_path, side, downsample, KEEP[keep])
-    guard = Guard()
-    client = make_app(Workbench(find_contents(tmp_path)), guard).test_client()
-    client.get(f"/?token={guard.token}")
+    client = entered(tmp_path)
     about = client.get("/api/slides/board").get_json()
     assert (about["width"], about["height"]) == size
     found = Pyramid(*size)

@@ -7,8 +7,7 @@ import h5py
 import pytest
 
 from panther.errors import InputError
-from panther.viewer.server import Guard, make_app
-from viewer.asking import sentence
+from viewer.asking import entered, sentence
 
 
 def test_features_that_are_replaced_are_read_again(bench, cohort_folder):
@@ -98,9 +97,7 @@ def test_damaged_features_do_not_hide_the_image(bench, cohort_folder):
 
 
 def test_every_page_of_a_slide_whose_files_are_gone_answers_with_a_sentence(bench, cohort_folder):
-    guard = Guard()
-    client = make_app(bench, guard).test_client()
-    client.get(f"/?token={guard.token}")
+    client = entered(bench)
     assert client.get("/tiles/S0/0/0/0.jpg").status_code == 200
     for folder, ending in (("slides", "tif"), ("features", "h5")):
         (cohort_folder / folder / f"S0.{ending}").unlink()

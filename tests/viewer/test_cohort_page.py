@@ -15,17 +15,9 @@ from panther.models.model import save_model
 from panther.storage.clinical import read_clinical
 from panther.viewer.cohort.units import columns_of, joined
 from panther.viewer.contents import find_contents
-from panther.viewer.server import Guard, make_app
-from panther.viewer.workbench import Workbench
+from viewer.asking import entered
 
 HERE = {"Origin": "http://localhost"}
-
-
-def client_of(contents):
-    guard = Guard()
-    found = make_app(Workbench(contents), guard).test_client()
-    found.get(f"/?token={guard.token}")
-    return found
 
 
 def ask(client, address, **options):
@@ -70,16 +62,16 @@ def test_patients_lie_at_the_mean_of_their_slides(client, cohort_folder):
 
 def test_without_embeddings_shares_are_computed_from_features(cohort_folder):
     contents = find_contents(cohort_folder)
-    status, found = ask(client_of(replace(contents, embeddings=None)), "/api/cohort/points", plane="pca:pi", colour="pi:1")  # fmt: skip
+    status, found = ask(entered(replace(contents, embeddings=None)), "/api/cohort/points", plane="pca:pi", colour="pi:1")  # fmt: skip
     assert status == 200
-    _, filed = ask(client_of(contents), "/api/cohort/points", plane="pca:pi", colour="pi:1")
+    _, filed = ask(entered(contents), "/api/cohort/points", plane="pca:pi", colour="pi:1")
     assert found["values"] == pytest.approx(filed["values"], abs=1e-5)
 
 
 def test_a_slide_whose_features_are_damaged_is_left_out_and_named(cohort_folder):
     contents = replace(find_contents(cohort_folder), embeddings=None)
     (cohort_folder / "features" / "S2.h5").write_bytes(b"broken")
-    status, found = ask(client_of(contents), "/api/cohort/points", plane="pca:pi", colour="column:subtype")
+    status, found = ask(entered(contents), "/api/cohort/points", plane="pca:pi", colour="column:subtype")
     assert status == 200
     assert "S2" not in places(found)
     assert any("S2" in note for note in found["notes"])
@@ -91,7 +83,7 @@ def test_what_can_be_chosen_is_listed(client):
     assert [plane["id"] for plane in found["planes"]] == ["pca:embeddings", "pca:pi"]
     assert found["colour"] == "column:subtype"
     titles = {colour["id"]: colour["title"] for colour in found["colours"]}
-    assert titles["pi:0"] == "C0 stroma"
+    assert titles["pi:0"] == "π of C0 stroma"
     assert "column:slide_id" not in titles  # it only says who they are
     assert found["rows"][3] == {
         "column:subtype": "b", "column:os_survival_days": 900.0, "column:os_censorship": "1",
@@ -113,7 +105,7 @@ def test_umap_is_offered_where_it_is_installed(cohort_folder, monkeypatch):
     monkeypatch.setattr("panther.viewer.cohort.positions.umap_installed", lambda: True)
     monkeypatch.setattr("panther.viewer.cohort.positions.FEWEST_UMAP", 2)
     assert projection.umap(np.ones((3, 4)))[1] == ("UMAP 1", "UMAP 2")
-    client = client_of(find_contents(cohort_folder))
+    client = entered(cohort_folder)
     assert "umap:pi" in [plane["id"] for plane in client.get("/api/cohort").get_json()["planes"]]
     status, found = ask(client, "/api/cohort/points", plane="umap:pi", colour="pi:0")
     assert status == 200
@@ -136,7 +128,7 @@ def a_run(folder, **predictions):
 def test_predictions_of_a_study_colour_slides_of_its_patients(cohort_folder, monkeypatch):
     run = a_run(cohort_folder, sample=["P0", "P0", "P1"], probability_a=[0.2, 0.4, 0.9], probability_b=[0.8, 0.6, 0.1])
     monkeypatch.setattr("panther.viewer.cohort.colours.load_run", lambda path: run)
-    client = client_of(replace(find_contents(cohort_folder), studies={"first: try": cohort_folder}))
+    client = entered(replace(find_contents(cohort_folder), studies={"first: try": cohort_folder}))
     colours = {c["title"]: c["id"] for c in client.get("/api/cohort").get_json()["colours"] if "study" in c["group"]}
     assert list(colours) == ["PANTHER + probe: predicted class", "PANTHER + probe: probability of b"]
     _, found = ask(client, "/api/cohort/points", plane="pca:pi", colour=colours["PANTHER + probe: probability of b"])
@@ -148,7 +140,7 @@ def test_predictions_of_a_study_colour_slides_of_its_patients(cohort_folder, mon
 
 def test_a_study_that_cannot_be_read_is_a_note(cohort_folder):
     (cohort_folder / "broken").mkdir()
-    client = client_of(replace(find_contents(cohort_folder), studies={"broken": cohort_folder / "broken"}))
+    client = entered(replace(find_contents(cohort_folder), studies={"broken": cohort_folder / "broken"}))
     found = client.get("/api/cohort").get_json()
     assert any("broken" in note for note in found["notes"])
     assert found["colours"]
@@ -159,13 +151,13 @@ def test_predictions_of_a_model_are_those_of_panther_predict(cohort_folder):
     model = panther.train(features, table, label="subtype", n_prototypes=2, epochs=1, level="slide")
     path = cohort_folder / "subtype.safetensors"
     save_model(model, path)
-    client = client_of(find_contents(cohort_folder))
+    client = entered(cohort_folder)
     colours = [c["id"] for c in client.get("/api/cohort").get_json()["colours"] if "model" in c["group"]]
     assert colours == ["model:subtype:b"]
     _, found = ask(client, "/api/cohort/points", plane="pca:pi", colour="model:subtype:b")
     expected = panther.predict(path, features).table.set_index("sample")["probability_b"]
     assert found["values"] == pytest.approx(dict(expected), abs=1e-5)
-    assert found["notes"] == ["subtype was trained on 6 of these 6 slides: what it predicts of them is no test."]
+    assert found["notes"] == ["subtype was trained on 6 of these 6 slides: their predictions are no test."]
 
 
 @pytest.mark.parametrize(
@@ -195,7 +187,7 @@ def only(contents, count):
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_cohort_of_a_few_slides_is_drawn(cohort_folder, count):
-    client = client_of(only(find_contents(cohort_folder), count))
+    client = entered(only(find_contents(cohort_folder), count))
     for plane in ("pca:embeddings", "pca:pi"):
         status, found = ask(client, "/api/cohort/points", plane=plane, colour="column:subtype")
         assert status == 200
@@ -203,7 +195,7 @@ def test_a_cohort_of_a_few_slides_is_drawn(cohort_folder, count):
 
 
 def test_without_table_and_embeddings_prototypes_colour_the_points(cohort_folder):
-    client = client_of(replace(find_contents(cohort_folder), table=None, embeddings=None))
+    client = entered(replace(find_contents(cohort_folder), table=None, embeddings=None))
     found = client.get("/api/cohort").get_json()
     assert found["colour"] == "pi:0"
     assert found["columns"] == []
@@ -211,7 +203,7 @@ def test_without_table_and_embeddings_prototypes_colour_the_points(cohort_folder
 
 
 def test_with_nothing_to_place_slides_by_one_sentence_says_so(cohort_folder):
-    client = client_of(replace(find_contents(cohort_folder), embeddings=None, prototypes={}))
+    client = entered(replace(find_contents(cohort_folder), embeddings=None, prototypes={}))
     found = client.get("/api/cohort").get_json()
     assert found["planes"] == []
     assert "panther prototypes" in found["notes"][0]
@@ -219,7 +211,7 @@ def test_with_nothing_to_place_slides_by_one_sentence_says_so(cohort_folder):
 
 
 def test_embeddings_without_prototypes_still_place_and_colour(cohort_folder):
-    client = client_of(replace(find_contents(cohort_folder), prototypes={}))
+    client = entered(replace(find_contents(cohort_folder), prototypes={}))
     assert ask(client, "/api/cohort/points", plane="pca:embeddings", colour="pi:1")[0] == 200
 
 
@@ -228,7 +220,7 @@ def test_embeddings_of_other_slides_are_not_used(cohort_folder):
     table = anndata.read_h5ad(path)
     table.obs_names = [f"other{i}" for i in range(len(table))]
     table.write_h5ad(path)
-    found = client_of(find_contents(cohort_folder)).get("/api/cohort").get_json()
+    found = entered(cohort_folder).get("/api/cohort").get_json()
     assert [plane["id"] for plane in found["planes"]] == ["pca:pi"]
     assert "other0" in found["notes"][0]
 
@@ -238,11 +230,11 @@ def test_embeddings_with_nan_are_left_out_and_damaged_ones_said(cohort_folder):
     table = anndata.read_h5ad(path)
     table.X[2, 5] = np.nan
     table.write_h5ad(path)
-    _, found = ask(client_of(find_contents(cohort_folder)), "/api/cohort/points", plane="pca:embeddings", colour="pi:0")
+    _, found = ask(entered(cohort_folder), "/api/cohort/points", plane="pca:embeddings", colour="pi:0")
     assert "S2" not in places(found)
     assert any("S2" in note for note in found["notes"])
     path.write_bytes(b"no embeddings")
-    found = client_of(find_contents(cohort_folder)).get("/api/cohort").get_json()
+    found = entered(cohort_folder).get("/api/cohort").get_json()
     assert "slides.h5ad" in found["notes"][0]
 
 

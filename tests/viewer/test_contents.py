@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 import panther
-from panther.viewer.contents import Contents, Given, find_contents, load_set
+from panther.viewer.contents import Contents, Inputs, find_contents, load_set
 from panther.viewer.discovery import MANY
 from panther.viewer.workbench import Workbench
 from viewer.feature_files import RNG, coordinates, h5, prototypes
@@ -94,7 +94,7 @@ def test_of_several_encoders_the_prototypes_choose_and_a_note_tells_of_the_other
     assert feature_folders(found) == {tmp_path / "features_conch"}
     assert "uni" in found.notes[0]
     assert "--features" in found.notes[0]
-    chosen = find_contents(tmp_path, Given(features=tmp_path / "features_uni"))
+    chosen = find_contents(tmp_path, Inputs(features=tmp_path / "features_uni"))
     assert feature_folders(chosen) == {tmp_path / "features_uni"}
     assert chosen.notes == ()
 
@@ -131,7 +131,7 @@ def test_prototypes_that_are_given_go_before_those_found_and_are_no_slides(tmp_p
     h5(tmp_path / "A.h5")
     prototypes(tmp_path / "found.safetensors")
     np.save(tmp_path / "given.npy", RNG.normal(size=(5, 8)).astype(np.float32))
-    found = find_contents(tmp_path, Given(prototypes=(tmp_path / "given.npy",)))
+    found = find_contents(tmp_path, Inputs(prototypes=(tmp_path / "given.npy",)))
     assert list(found.prototypes) == ["given"]
     assert list(found.slides) == ["A"]
 
@@ -175,15 +175,15 @@ def test_thousands_of_slides_are_listed_without_opening_each(tmp_path, monkeypat
 def test_many_safetensors_are_features_and_not_all_looked_into(tmp_path, monkeypatch):
     from safetensors.torch import save_file
 
+    from panther.storage.survey import survey
     from panther.viewer import discovery as module
 
     looked = []
-    original = module._tensor_kind
-    monkeypatch.setattr(module, "_tensor_kind", lambda file: looked.append(file) or original(file))
+    monkeypatch.setattr(module, "survey", lambda file: looked.append(file) or survey(file))
     for number in range(MANY + 50):
         save_file({"features": torch.zeros(4, 8)}, tmp_path / f"S{number:03d}.safetensors")
     assert len(find_contents(tmp_path).slides) == MANY + 50
-    assert len(looked) <= MANY + 1
+    assert len(looked) <= MANY + 10
 
 
 def test_the_first_files_may_be_damaged(tmp_path):

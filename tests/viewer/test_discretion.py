@@ -6,47 +6,66 @@ from pathlib import Path
 
 import pytest
 
-from panther.viewer.contents import Given, find_contents
-from panther.viewer.server import Discretion, Guard, make_app
+from panther.viewer.contents import Inputs, find_contents
+from panther.viewer.server import Guard, make_app, path_redactor
 from panther.viewer.workbench import Workbench
+from viewer.asking import entered
 from viewer.attacks import OWN, address, routes
 
 PLACES = (Path("/data/my job"), Path("/data/my job/features"), Path("/data/tables/cohort.csv"), Path("/"), Path("demo"))
 
 
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("text", "shown"),
     [
         ("/data/my job/slides/S1.tif: it is damaged.", "S1.tif: it is damaged."),
         ("/data/my job/features/S 1.h5: it is damaged.", "S 1.h5: it is damaged."),
         ("/data/my job/two words/S1.tif: no.", "two words/S1.tif: no."),
         ("/data/my job: nothing (see '/data/my job').", "my job: nothing (see 'my job')."),
         ("/data/tables/cohort.csv: 3 slides.", "cohort.csv: 3 slides."),
-        ("cannot identify '/home/me/S1.tif' (a).", "cannot identify '…/S1.tif' (a)."),
-        ("`panther view FOLDER --allow-folder /mnt/a/b` follows.", "`panther view FOLDER --allow-folder …/b` follows."),
-        ("/data/my jobs/x/y.h5", "…/my jobs/x/y.h5"),  # another folder; after a blank nobody knows where a path ends
+        ("cannot identify '/home/me/S1.tif' (a).", "cannot identify 'S1.tif' (a)."),
+        ("`panther view FOLDER --allow-folder /mnt/a/b` follows.", "`panther view FOLDER --allow-folder b` follows."),
+        ("/data/my jobs/x/y.h5", "my jobs/x/y.h5"),  # another folder; after a blank nobody knows where a path ends
         ("demo/slides/S1.tif: it is damaged.", "demo/slides/S1.tif: it is damaged."),
         ("3 / 4 of the slides and/or patches, 20 px/um/s", "3 / 4 of the slides and/or patches, 20 px/um/s"),
         ("There is no slide '../../x/y' here; http://127.0.0.1/a/b", "There is no slide '../../x/y' here; http://127.0.0.1/a/b"),
     ],
 )  # fmt: skip
-def test_folders_are_taken_out_of_sentences(said, shown):
-    assert Discretion(PLACES).sentence(said) == shown
+def test_folders_are_removed_from_texts(text, shown):
+    assert path_redactor(PLACES)(text) == shown
 
 
 def test_the_terminal_has_the_whole_sentence_once(caplog):
-    discretion = Discretion(PLACES)
+    redact = path_redactor(PLACES)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            discretion.sentence("/data/my job/S1.tif: it is damaged.")
-            discretion.sentence("S2.tif: it is damaged.")
+            redact(["/data/my job/S1.tif: it is damaged.", "S2.tif: it is damaged.", "/data/a/value of a table"])
     assert caplog.messages == ["/data/my job/S1.tif: it is damaged."]
 
 
-def test_only_sentences_are_touched():
+def test_all_texts_of_an_answer_are_shortened_but_not_peoples_notes():
     text = "/data/my job/S1.tif"
-    found = Discretion(PLACES).answer({"note": text, "why": text, "here": {"notes": (text,)}, "failures": {"S1": text}})
-    assert found == {"note": text, "why": "S1.tif", "here": {"notes": ["S1.tif"]}, "failures": {"S1": "S1.tif"}}
+    answer = {"note": text, "why": text, "here": {"rows": [(text, 1.5)]}, "failures": {text: text}}
+    expected = {"note": text, "why": "S1.tif", "here": {"rows": [["S1.tif", 1.5]]}, "failures": {"S1.tif": "S1.tif"}}
+    assert path_redactor(PLACES)(answer) == expected
+
+
+def test_a_table_of_paths_shows_no_path(cohort_folder):
+    """As our summary.csv, taken for a clinical table."""
+    table = cohort_folder / "cohort.csv"
+    rows = table.read_text().splitlines()
+    table.write_text(
+        "\n".join(f"{row},{'/srv/secret/' + row[:5] if i else '/srv/secret/file'}" for i, row in enumerate(rows))
+    )
+    client = entered(cohort_folder)
+    for path in (
+        "contents",
+        "cohort",
+        "cohort?level=patients",
+        "cohort/points?plane=pca:pi&colour=column:file",
+        "prototypes",
+    ):
+        assert b"secret" not in client.get(f"/api/{path}").data
 
 
 def test_no_answer_says_where_damaged_files_lie(cohort_folder, outside):
@@ -55,7 +74,7 @@ def test_no_answer_says_where_damaged_files_lie(cohort_folder, outside):
     (cohort_folder / "far.h5").symlink_to(outside / "far.h5")
     linked = cohort_folder.with_name("by a link")
     linked.symlink_to(cohort_folder)
-    bench = Workbench(find_contents(linked, Given(table=linked / "cohort.csv")))
+    bench = Workbench(find_contents(linked, Inputs(table=linked / "cohort.csv")))
     guard = Guard()
     app = make_app(bench, guard)
     guest = app.test_client()

@@ -7,7 +7,6 @@ def test_contents_are_found_by_what_files_hold(client):
     assert [one["image"] for one in found["slides"]] == [True] * 3 + [False] * 3
     assert found["prototypes"] == [{"name": "prototypes", "count": 3}]
     assert found["slides"][1]["patient"] == "P0"
-    assert found["embeddings"] is True
 
 
 def test_the_page_and_its_scripts_are_served(client):

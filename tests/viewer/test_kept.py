@@ -13,8 +13,7 @@ from panther.engine import open_executor
 from panther.errors import InputError
 from panther.store import version_of
 from panther.viewer.contents import Contents, find_contents
-from panther.viewer.kept import Kept
-from panther.viewer.workbench import MAPS, OPEN_SLIDES, Workbench
+from panther.viewer.workbench import MAPS, OPEN_SLIDES, LruCache, Workbench
 
 
 def fail() -> None:
@@ -22,16 +21,16 @@ def fail() -> None:
 
 
 def test_what_fails_is_not_kept_and_leaves_nothing_behind():
-    kept = Kept(4)
+    cache = LruCache(4)
     for number in range(100):
         with pytest.raises(InputError):
-            kept.get(number, fail)
-    assert (len(kept), kept._making) == (0, {})
-    assert kept.get(7, lambda: "yes") == "yes"
+            cache.get(number, fail)
+    assert len(cache) == 0
+    assert cache.get(7, lambda: "yes") == "yes"
 
 
 def test_a_value_is_made_once_however_many_ask_and_its_failure_is_theirs_too():
-    kept, made, go_on = Kept(4), [], threading.Event()
+    cache, made, go_on = LruCache(4), [], threading.Event()
 
     def make() -> None:
         made.append(1)
@@ -39,45 +38,40 @@ def test_a_value_is_made_once_however_many_ask_and_its_failure_is_theirs_too():
         raise InputError("damaged")
 
     def ask(_: int) -> str:
-        try:
-            kept.get("key", make)
-        except InputError as error:
-            return str(error)
-        return ""
+        with pytest.raises(InputError) as caught:
+            cache.get("key", make)
+        return str(caught.value)
 
     with ThreadPoolExecutor(8) as threads:
-        asked = [threads.submit(ask, number) for number in range(8)]
+        answers = [threads.submit(ask, number) for number in range(8)]
         while not made:
             pass
         go_on.set()
-        said = [one.result(60) for one in asked]
-    assert set(said) == {"damaged"}
-    assert len(made) < 8  # those that came too late look again, the others do not
+        assert {one.result(60) for one in answers} == {"damaged"}
+    assert len(made) < 8  # those that came too late try again, the others do not
 
 
-def test_another_version_replaces_the_value_and_forgets_the_old_one():
-    forgotten = []
-    kept = Kept(4, forgotten.append)
-    assert kept.get("a", lambda: "old", version=1) == "old"
-    assert kept.get("a", lambda: "new", version=1) == "old"
-    assert kept.get("a", lambda: "new", version=2) == "new"
-    assert (forgotten, len(kept)) == (["old"], 1)
-    kept.drop("a")
-    kept.drop("a")
-    assert forgotten == ["old", "new"]
+def test_another_version_replaces_the_value():
+    cache = LruCache(4)
+    assert cache.get("a", lambda: "old", version=1) == "old"
+    assert cache.get("a", lambda: "new", version=1) == "old"
+    assert cache.get("a", lambda: "new", version=2) == "new"
+    assert len(cache) == 1
+    cache.drop("a")
+    cache.drop("a")
+    assert len(cache) == 0
 
 
-def test_values_are_bounded_by_what_they_weigh_and_the_last_one_stays():
-    forgotten = []
-    kept = Kept(10, forgotten.append, weigh=int)
+def test_values_are_bounded_by_their_weight_and_the_last_one_stays():
+    cache = LruCache(10, weigh=int)
     for number in (4, 5, 3):
-        kept.get(number, lambda number=number: number)
-    assert forgotten == [4]
-    kept.get(3, fail)
-    kept.get(99, lambda: 99)
-    assert (forgotten, len(kept)) == ([4, 5, 3], 1)
-    kept.clear()
-    assert (len(kept), kept._weight) == (0, 0)
+        cache.get(number, lambda number=number: number)
+    assert len(cache) == 2
+    cache.get(5, fail)
+    cache.get(99, lambda: 99)
+    assert len(cache) == 1
+    cache.clear()
+    assert (len(cache), cache._weight) == (0, 0)
 
 
 def many_slides(cohort_folder: Path, count: int) -> Contents:

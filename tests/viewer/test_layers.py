@@ -25,8 +25,8 @@ from panther.prototypes import KMeansSettings
 from panther.slides.polygons import Polygon, Tissue, write_contours
 from panther.storage.bags import list_bags
 from panther.viewer.contents import find_contents
-from panther.viewer.server import Guard, make_app
 from panther.viewer.workbench import Workbench
+from viewer.asking import entered
 
 RGB = rgb_values(PALETTE).tolist()
 
@@ -81,9 +81,7 @@ def models(with_models):
 
 @pytest.fixture
 def page(models):
-    guard = Guard()
-    client = make_app(models, guard).test_client()
-    client.get(f"/?token={guard.token}")
+    client = entered(models)
     return client
 
 
@@ -140,7 +138,7 @@ def test_attribution_shows_what_each_patchs_prototype_adds(page, models, with_mo
         assert (seen[:, 3] == 255).all()
     refused = page.get("/layers/S0/attribution/0/0/0.png?model=head&output=z")
     assert refused.status_code == 404
-    assert "a, b" in refused.get_json()["error"]
+    assert "'z'" in refused.get_json()["error"]
 
 
 def test_attention_is_the_networks_own_by_rank_or_in_proportion(page, models, with_models):
@@ -172,9 +170,7 @@ def test_an_agreement_with_other_prototypes_gives_no_classes(with_models, tmp_pa
     (folder / "agreement" / "concordance.json").write_text(
         text.replace('"prototypes_hash": "', '"prototypes_hash": "0')
     )
-    guard = Guard()
-    client = make_app(Workbench(find_contents(folder)), guard).test_client()
-    client.get(f"/?token={guard.token}")
+    client = entered(folder)
     assert "classes" not in layers(client)[0]
     (folder / "agreement" / "concordance.json").write_text("{")
     found, notes = layers(client)
@@ -191,9 +187,7 @@ def test_a_tissue_classifier_labels_every_patch_itself(with_models, tmp_path):
         fit_classifier(LabelledTiles(features, labels, ("x", "y", "z"), encoder="mean")), folder / "tissue.safetensors"
     )
     bench = Workbench(find_contents(folder))
-    guard = Guard()
-    client = make_app(bench, guard).test_client()
-    client.get(f"/?token={guard.token}")
+    client = entered(bench)
     found, notes = layers(client)
     assert [one["name"] for one in found["classes"]["classes"]] == ["x", "y", "z"]
     assert notes == []
@@ -230,9 +224,7 @@ def test_borders_and_outline_lie_where_the_patches_and_the_tissue_end(page, mode
 
 def test_features_that_changed_while_open_are_shown_anew(with_models, tmp_path):
     folder = shutil.copytree(with_models, tmp_path / "changing")
-    guard = Guard()
-    client = make_app(Workbench(find_contents(folder)), guard).test_client()
-    client.get(f"/?token={guard.token}")
+    client = entered(folder)
     before = client.get("/layers/S3/prototypes/0/0/0.png").data
     shutil.copy(folder / "features" / "S5.h5", folder / "features" / "S3.h5")
     assert client.get("/layers/S3/prototypes/0/0/0.png").data != before

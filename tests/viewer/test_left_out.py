@@ -8,7 +8,7 @@ import pytest
 
 from panther.errors import InputError
 from panther.storage.files import write_json
-from panther.viewer.contents import Given, find_contents
+from panther.viewer.contents import Inputs, find_contents
 from viewer.feature_files import h5
 
 
@@ -47,7 +47,7 @@ def test_two_images_of_one_name_are_both_left_out_and_said(cohort_folder):
     found = find_contents(cohort_folder)
     assert found.slides["S0"].image is None
     assert "two slides have this name" in found.notes[0]
-    chosen = find_contents(cohort_folder, Given(slides=cohort_folder / "slides"))
+    chosen = find_contents(cohort_folder, Inputs(slides=cohort_folder / "slides"))
     assert chosen.slides["S0"].image == cohort_folder / "slides" / "S0.tif"
 
 
@@ -60,7 +60,7 @@ def test_a_table_that_knows_none_of_the_slides_is_passed_over(tmp_path):
     assert found.table is not None
     assert found.slides["A"].patient == "P"
     assert list(found.table.rows.columns) == ["slide_id", "case_id", "grade"]
-    told = find_contents(tmp_path, Given(table=tmp_path / "a.csv"))
+    told = find_contents(tmp_path, Inputs(table=tmp_path / "a.csv"))
     assert told.notes == (f"{tmp_path / 'a.csv'}: 0 of the 1 slides are in the table.",)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from panther.errors import InputError
-from panther.viewer.contents import Given, find_contents
+from panther.viewer.contents import Inputs, find_contents
 
 
 def replaced_by_link(file: Path, outside: Path) -> Path:
@@ -30,7 +30,7 @@ def test_a_file_that_is_a_link_out_of_the_folder_is_left_out_and_said(cohort_fol
 def test_links_into_a_folder_that_the_user_names_are_followed(cohort_folder, outside):
     replaced_by_link(cohort_folder / "slides" / "S0.tif", outside)
     replaced_by_link(cohort_folder / "features" / "S5.h5", outside)
-    found = find_contents(cohort_folder, Given(allow_folders=(outside,)))
+    found = find_contents(cohort_folder, Inputs(allow_folders=(outside,)))
     assert found.slides["S0"].image is not None
     assert "S5" in found.slides
     assert found.notes == ()
@@ -79,7 +79,7 @@ def test_names_are_never_written_through_a_link(cohort_folder, outside):
     replaced_by_link(cohort_folder / "names.yaml", outside)
     with pytest.raises(InputError, match="names"):
         find_contents(cohort_folder)
-    assert find_contents(cohort_folder, Given(names=cohort_folder / "names.yaml")).names.name == "names.yaml"
+    assert find_contents(cohort_folder, Inputs(names=cohort_folder / "names.yaml")).names.name == "names.yaml"
 
 
 def test_a_linked_folder_is_not_entered(cohort_folder, outside):

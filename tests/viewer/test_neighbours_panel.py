@@ -16,7 +16,7 @@ def test_the_page_is_told_what_the_map_knows(client, cohort_folder):
     assert one["prototype"] == 0
     assert one["times"] == np.float64(2.0 ** own.touching.log_ratio()[1, 0])
     assert one["border"] == own.touching.border()[1, 0]
-    assert 0 <= one["inside"] + one["beside"] <= 1
+    assert 0 <= one["inside"] <= 1
 
 
 def test_a_slide_without_places_has_no_neighbours_and_an_unknown_one_is_not_found(client, cohort_folder):

@@ -4,6 +4,7 @@ import json
 import socket
 import threading
 import time
+from collections import Counter
 from urllib.parse import urlsplit
 
 import h5py
@@ -16,15 +17,8 @@ from panther.viewer import similar
 from panther.viewer.contents import find_contents
 from panther.viewer.pages import patch as patch_page
 from panther.viewer.serve import Viewer
-from panther.viewer.server import Guard, make_app
 from panther.viewer.workbench import Workbench
-
-
-def entered(bench):
-    guard = Guard()
-    client = make_app(bench, guard).test_client()
-    client.get(f"/?token={guard.token}")
-    return client
+from viewer.asking import entered
 
 
 def everything(folder):
@@ -74,7 +68,7 @@ def test_a_patch_that_is_not_there(client):
 
 def test_without_prototypes_a_patch_still_has_its_place(cohort_folder):
     (cohort_folder / "prototypes.safetensors").unlink()
-    found = entered(Workbench(find_contents(cohort_folder))).get("/api/slides/S0/patches/7").get_json()
+    found = entered(cohort_folder).get("/api/slides/S0/patches/7").get_json()
     assert found["posterior"] == []
     assert found["prototype"] is None
     assert found["x"] is not None
@@ -94,24 +88,17 @@ def test_similar_patches_are_those_of_all_similarities(client, cohort_folder):
 
 def test_similar_patches_say_where_they_lie(client, bench):
     found = client.get("/api/slides/S0/patches/7/similar?where=cohort&k=18&per_slide=3").get_json()["patches"]
-    assert len({one["slide"] for one in found}) == 6
+    assert Counter(one["slide"] for one in found) == {f"S{i}": 3 for i in range(6)}  # at most so many of each
     for one in found:
         assert [one["x"], one["y"]] == bench.patches(one["slide"]).corners[one["patch"]].tolist()
         assert one["picture"] == (one["slide"] in ("S0", "S1", "S2"))
-
-
-def test_at_most_a_few_of_each_slide(client):
-    found = client.get("/api/slides/S0/patches/7/similar?where=cohort&k=12&per_slide=2").get_json()["patches"]
-    slides = [one["slide"] for one in found]
-    assert len(slides) == 12
-    assert all(slides.count(name) == 2 for name in set(slides))
 
 
 @pytest.mark.parametrize("query", ["k=0", "k=201", "k=x", "k=-3", "per_slide=0", "where=/etc", "k=9999999999999999"])
 def test_what_cannot_be_asked(client, query):
     answer = client.get(f"/api/slides/S0/patches/7/similar?{query}")
     assert answer.status_code == 422
-    assert "expected is" in answer.get_json()["error"]
+    assert "expected" in answer.get_json()["error"]
 
 
 def test_slides_that_fail_are_told_and_the_others_are_searched(cohort_folder):
@@ -119,11 +106,11 @@ def test_slides_that_fail_are_told_and_the_others_are_searched(cohort_folder):
     (features / "S1.h5").write_bytes((features / "S1.h5").read_bytes()[:3000])
     rewrite(features / "S2.h5", lambda x: x[:, :-1])
     rewrite(features / "S3.h5", lambda x: np.full_like(x, np.nan))
-    found = entered(Workbench(find_contents(cohort_folder))).get("/api/slides/S0/patches/7/similar?where=cohort&k=100")
+    found = entered(cohort_folder).get("/api/slides/S0/patches/7/similar?where=cohort&k=100")
     answer = found.get_json()
     assert {one["slide"] for one in answer["patches"]} <= {"S0", "S4", "S5"}
     assert any("S1.h5" in note for note in answer["notes"])
-    assert any("S2: its features are of another encoder" in note for note in answer["notes"])
+    assert any("S2: features of another encoder" in note for note in answer["notes"])
 
 
 def test_a_file_that_became_a_link_out_of_the_folder_is_not_searched(client, cohort_folder, tmp_path):
@@ -136,14 +123,14 @@ def test_a_file_that_became_a_link_out_of_the_folder_is_not_searched(client, coh
 
 
 def test_many_failures_are_counted():
-    found = similar.Found(failures=tuple(f"S{n} is damaged." for n in range(10)))
-    assert found.notes[-1] == "7 further slides could not be searched either."
+    found = similar.SearchState(failures=tuple(f"S{n} is damaged." for n in range(10)))
+    assert found.notes[-1] == "7 further slides could not be searched."
     assert len(found.notes) == 4
 
 
 def test_a_patch_without_a_direction_is_compared_with_nothing(cohort_folder):
     rewrite(cohort_folder / "features" / "S0.h5", lambda x: np.where(np.arange(len(x))[:, None] == 7, 0, x))
-    client = entered(Workbench(find_contents(cohort_folder)))
+    client = entered(cohort_folder)
     answer = client.get("/api/slides/S0/patches/7/similar?where=cohort").get_json()
     assert answer["patches"] == []
     assert "nothing can be compared" in answer["notes"][0]
@@ -225,7 +212,7 @@ def test_few_search_at_a_time_and_the_others_are_told():
     assert waits.wait(10)
     while turns._inside._value:  # until the second stands in the queue
         time.sleep(0.01)
-    with pytest.raises(similar.BusyError, match="ask again"), turns.one():
+    with pytest.raises(similar.BusyError, match="try again"), turns.one():
         pass
     go.set()
     for thread in threads:
@@ -239,4 +226,4 @@ def test_a_search_that_finds_no_turn_is_refused_with_a_sentence(bench, monkeypat
     monkeypatch.setattr("panther.viewer.pages.patch.Turns", lambda: similar.Turns(at_once=0, waiting=1, patience=0.01))
     answer = entered(bench).get("/api/slides/S0/patches/7/similar")
     assert answer.status_code == 503
-    assert "ask again" in answer.get_json()["error"]
+    assert "try again" in answer.get_json()["error"]

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from panther.viewer.address import PREFIX, PUBLIC, Where
+from panther.viewer.address import PREFIX, PUBLIC, ListenConfig
 from panther.viewer.serve import Viewer
 from viewer.asking import Browser
 
@@ -21,19 +21,19 @@ HUB = {PREFIX: "/user/me/", PUBLIC: "https://hub.lab.org/user/me/"}
 @pytest.mark.parametrize(
     ("where", "environment", "expected"),
     [
-        (Where(), {}, "http://127.0.0.1:9/"),
-        (Where("localhost"), {}, "http://127.0.0.1:9/"),
-        (Where("0.0.0.0"), {}, "http://127.0.0.1:9/"),
-        (Where("10.1.2.3"), {}, "http://10.1.2.3:9/"),
-        (Where("fe80::1"), {}, "http://[fe80::1]:9/"),
-        (Where("::1"), {}, "http://[::1]:9/"),
-        (Where("::"), {}, "http://[::1]:9/"),
-        (Where(prefix="a/b/"), {}, "http://127.0.0.1:9/a/b/"),
-        (Where(prefix="/"), {}, "http://127.0.0.1:9/"),
-        (Where(), {PREFIX: "/user/me/"}, "http://127.0.0.1:9/user/me/proxy/9/"),
-        (Where(), HUB, "https://hub.lab.org/user/me/proxy/9/"),
-        (Where(prefix=""), HUB, "http://127.0.0.1:9/"),
-        (Where(prefix="/x"), HUB, "http://127.0.0.1:9/x/"),
+        (ListenConfig(), {}, "http://127.0.0.1:9/"),
+        (ListenConfig("localhost"), {}, "http://127.0.0.1:9/"),
+        (ListenConfig("0.0.0.0"), {}, "http://127.0.0.1:9/"),
+        (ListenConfig("10.1.2.3"), {}, "http://10.1.2.3:9/"),
+        (ListenConfig("fe80::1"), {}, "http://[fe80::1]:9/"),
+        (ListenConfig("::1"), {}, "http://[::1]:9/"),
+        (ListenConfig("::"), {}, "http://[::1]:9/"),
+        (ListenConfig(prefix="a/b/"), {}, "http://127.0.0.1:9/a/b/"),
+        (ListenConfig(prefix="/"), {}, "http://127.0.0.1:9/"),
+        (ListenConfig(), {PREFIX: "/user/me/"}, "http://127.0.0.1:9/user/me/proxy/9/"),
+        (ListenConfig(), HUB, "https://hub.lab.org/user/me/proxy/9/"),
+        (ListenConfig(prefix=""), HUB, "http://127.0.0.1:9/"),
+        (ListenConfig(prefix="/x"), HUB, "http://127.0.0.1:9/x/"),
     ],
 )
 def test_where_it_is_reached(monkeypatch, where, environment, expected):
@@ -102,7 +102,7 @@ def proxy(port: int, prefix: str, *, strips: bool, rewrites_host: bool) -> Itera
 def test_the_viewer_works_behind_a_proxy_that_takes_the_prefix_off_and_one_that_does_not(bench, strips, told):
     prefix = "/user/me/view"
     with (
-        Viewer(bench, Where(prefix=prefix if told else None)) as viewer,
+        Viewer(bench, ListenConfig(prefix=prefix if told else None)) as viewer,
         proxy(viewer.port, prefix, strips=strips, rewrites_host=False) as origin,
     ):
         browser, base = Browser(), f"{origin}{prefix}/"
@@ -121,7 +121,7 @@ def test_the_viewer_works_behind_a_proxy_that_takes_the_prefix_off_and_one_that_
 
 
 def test_a_proxy_that_changes_the_host_must_be_named_for_changes(bench):
-    for where, allowed in ((Where(), False), (Where(allow_hosts=("localhost",)), True)):
+    for where, allowed in ((ListenConfig(), False), (ListenConfig(allow_hosts=("localhost",)), True)):
         with Viewer(bench, where) as viewer, proxy(viewer.port, "/v", strips=True, rewrites_host=True) as origin:
             browser = Browser()
             browser.get(f"{origin}/v/?token={viewer.guard.token}")
@@ -130,7 +130,7 @@ def test_a_proxy_that_changes_the_host_must_be_named_for_changes(bench):
 
 
 def test_a_prefix_without_its_slash_leads_to_the_one_with_it(bench):
-    with Viewer(bench, Where(prefix="/a/view")) as viewer:
+    with Viewer(bench, ListenConfig(prefix="/a/view")) as viewer:
         connection = http.client.HTTPConnection("127.0.0.1", viewer.port, timeout=20)
         connection.request("GET", "/a/view?token=1")
         answer = connection.getresponse()

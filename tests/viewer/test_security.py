@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from panther.errors import InputError
-from panther.viewer.address import Where
+from panther.viewer.address import ListenConfig
 from panther.viewer.server import HEADERS, LARGEST, Guard, known_hosts, make_app
 from viewer.attacks import OWN, address, refused, routes
 
@@ -216,7 +216,7 @@ def test_hosts_prefixes_and_ports_that_are_none_are_refused():
         {"port": -1},
     ):
         with pytest.raises(InputError):
-            Where(**wrong)
+            ListenConfig(**wrong)
     for prefix in ("/a b", "/a?b", "/a#b", "/../x", "//evil.example//x", "/a\n", "javascript:alert(1)//"):
         with pytest.raises(InputError):
-            Where(prefix=prefix).path(1)
+            ListenConfig(prefix=prefix).path(1)

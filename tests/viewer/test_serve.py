@@ -19,7 +19,7 @@ from cli.running import Runner
 from panther.errors import InputError
 from panther.verbs.view import notes_on_access, until_stopped
 from panther.viewer import serve
-from panther.viewer.address import PREFIX, Where
+from panther.viewer.address import PREFIX, ListenConfig
 from panther.viewer.serve import Viewer, has_browser
 from viewer.asking import Browser
 
@@ -96,7 +96,7 @@ def test_a_port_in_use_is_one_sentence(monkeypatch, capsys, cohort_folder):
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.1"])
 def test_a_host_that_is_not_this_machine_is_one_sentence(host):
     with pytest.raises(InputError, match="cannot listen"):
-        Where(host).listen()
+        ListenConfig(host).listen()
 
 
 def test_a_missing_package_is_named_with_the_way_to_get_it(monkeypatch, capsys, tmp_path):
@@ -123,17 +123,17 @@ def test_nothing_of_the_viewer_is_imported_before_its_packages_are_looked_for():
 
 
 def test_others_are_warned_of_and_only_they_get_a_second_address(monkeypatch):
-    assert list(notes_on_access(Where(), 1234)) == []
-    (warning,) = notes_on_access(Where("0.0.0.0"), 1234)
+    assert list(notes_on_access(ListenConfig(), 1234)) == []
+    (warning,) = notes_on_access(ListenConfig("0.0.0.0"), 1234)
     assert "not encrypted" in warning
     monkeypatch.setenv("SSH_CONNECTION", "1.2.3.4 5 6.7.8.9 22")
-    (hint,) = notes_on_access(Where(), 1234)
+    (hint,) = notes_on_access(ListenConfig(), 1234)
     assert "ssh -L 1234:127.0.0.1:1234" in hint
     monkeypatch.setenv(PREFIX, "/user/me/")
-    (hub,) = notes_on_access(Where(), 1234)
+    (hub,) = notes_on_access(ListenConfig(), 1234)
     assert "--allow-host" in hub
     assert "http" not in warning + hint + hub
-    assert list(notes_on_access(Where("0.0.0.0"), 1234, ["http://10.1.2.3:1234/?token=x"]))[1].endswith(
+    assert list(notes_on_access(ListenConfig("0.0.0.0"), 1234, ["http://10.1.2.3:1234/?token=x"]))[1].endswith(
         "\n  http://10.1.2.3:1234/?token=x"
     )
 

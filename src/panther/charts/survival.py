@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from panther.charts.chart import AtRisk, Axis, Chart, Dash, Line, Points
-from panther.charts.style import FAINT, ORANGE, group_colour
+from panther.charts.chart import AtRisk, Axis, Chart, Dash, Line
+from panther.charts.style import group_colour
 from panther.evaluation.survival_metrics import KaplanMeier, number_at_risk, round_times
 
 DASHES: tuple[Dash, ...] = ("solid", "dash", "dot")
@@ -39,21 +39,6 @@ def survival_curves(
         size=(860, 400),
         at_risk=at_risk,
     )
-
-
-def risk_against_time(time: np.ndarray, event: np.ndarray, rank: np.ndarray, units: Sequence[str], unit: str) -> Chart:
-    """Rank of the predicted risk against follow-up: events fall from the upper left to the lower right where the ranks are right."""
-    kinds = {"event": (event, ORANGE, False), "censored": (~event, FAINT, True)}
-    points = [
-        Points(
-            time[chosen], rank[chosen], colour, name, hollow=hollow, keys=[units[i] for i in chosen],
-            labels=[f"{units[i]}: {name} after {time[i]:,.4g}, risk above {rank[i]:.0%}" for i in chosen],
-        )
-        for name, (which, colour, hollow) in kinds.items()
-        if (chosen := np.flatnonzero(which & ~np.isnan(rank)).tolist())
-    ]  # fmt: skip
-    y = Axis("risk: rank among those tested together", (-0.03, 1.03), percent=True)
-    return Chart(points, Axis(with_unit("follow-up", unit), (0, None)), y, size=(860, 360))
 
 
 def with_unit(title: str, unit: str) -> str:

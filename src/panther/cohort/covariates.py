@@ -3,21 +3,20 @@
 A number is centred and divided by its deviation, 0 where it is missing; in cohorts of :data:`SPLINE_FROM` or more it has a second, curved term
 (restricted cubic spline, Harrell, Regression Modeling Strategies, section 2.4.5). A category is one indicator per level, together of variance 1.
 Missing values of the training rows have an indicator of their own, because who was not measured may say something.
-
-Whether covariates are in a table, and what is odd about them.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, TypeAdapter
 
 from panther.cohort.load import Cohort
 from panther.cohort.spec import Strict
-from panther.cohort.targets import Classes, Target
+from panther.cohort.targets import Classes
 from panther.errors import InputError, listed
 from panther.storage.clinical import find_column
 from panther.storage.tables import is_missing, plain_labels, source_of, with_points
@@ -54,9 +53,8 @@ class Covariate:
     shift: tuple[float, ...]  # of each indicator, or of the number
     scale: float
     missing: float | None  # share of the training rows without a value; None: all had one
-    spline: tuple[
-        float, ...
-    ] = ()  # knots of the scaled number; intercept, slope and deviation of the cubic on it; none: linear
+    # knots of the scaled number; intercept, slope and deviation of the cubic on it; none: linear
+    spline: tuple[float, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -104,8 +102,7 @@ class Covariates:
         for one in self.columns:
             if one.column not in table.columns:
                 raise InputError(
-                    f"{source_of(table)}: there is no column {one.column!r}, which the model reads as a covariate; the columns are "
-                    f"{listed(table.columns)}."
+                    f"{source_of(table)}: no covariate {one.column!r}, which the model reads, among {listed(table.columns)}"
                 )
         return np.column_stack([one.encode(_cells(table, one.column, one.levels is None)) for one in self.columns])
 
@@ -116,19 +113,7 @@ class Covariates:
 
 def load_covariates(settings: Sequence[Mapping[str, Any]]) -> Covariates:
     """Covariates from their `settings()`, also after a trip through JSON."""
-    return Covariates(
-        tuple(
-            Covariate(
-                str(one["column"]),
-                None if one["levels"] is None else tuple(map(str, one["levels"])),
-                tuple(map(float, one["shift"])),
-                float(one["scale"]),
-                None if one["missing"] is None else float(one["missing"]),
-                tuple(map(float, one["spline"])),
-            )
-            for one in settings
-        )
-    )
+    return Covariates(tuple(TypeAdapter(Covariate).validate_python(dict(one)) for one in settings))
 
 
 def fit_covariates(
@@ -138,35 +123,29 @@ def fit_covariates(
     fitted, notes = [], []
     for spec in specs:
         find_column(table, spec.column, (), "covariate")
-        one = _fit_one(
-            _cells(table, spec.column, spec.kind != CATEGORY), spec, source_of(table), samples >= SPLINE_FROM
-        )
+        cells = _cells(table, spec.column, spec.kind != CATEGORY)
+        one = _fit_one(cells, spec, source_of(table), samples >= SPLINE_FROM)
         if one is None:
-            notes.append(
-                f"The covariate {spec.column!r} is the same for all {len(table)} training rows and is left out."
-            )
+            notes.append(f"The covariate {spec.column!r} is the same for all {len(table)} training rows: left out.")
         else:
             fitted.append(one)
     if not fitted:
         raise InputError(
-            f"None of the covariates {listed([s.column for s in specs])} varies among the {len(table)} training rows; name others."
+            f"covariates: {listed([s.column for s in specs])} do not vary among the {len(table)} training rows"
         )
     return Covariates(tuple(fitted)), notes
 
 
 def leaks(x: np.ndarray, names: Sequence[str], targets: Mapping[str, np.ndarray]) -> list[str]:
-    """Sentences about columns of covariates (n, k) that are a target (its name -> (n,)) in other words."""
-    said = []
-    for what, y in targets.items():
-        for name, column in zip(names, x.T, strict=True):
-            both = np.isfinite(y)
-            if both.sum() > 2 and np.ptp(column[both]) and np.ptp(y[both]):
-                r = float(np.corrcoef(column[both], y[both])[0, 1])
-                if abs(r) > LEAKS:
-                    said.append(
-                        f"The covariate {name} says the target ({what}) itself (correlation {r:.4f}); a model with it is worth nothing."
-                    )
-    return said
+    """Notes about columns of covariates (n, k) that are a target (its name -> (n,)) in other words."""
+    notes = []
+    for (what, y), (name, column) in product(targets.items(), zip(names, x.T, strict=True)):
+        known = np.isfinite(y)
+        if known.sum() > 2 and np.ptp(column[known]) and np.ptp(y[known]):
+            r = float(np.corrcoef(column[known], y[known])[0, 1])
+            if abs(r) > LEAKS:
+                notes.append(f"The covariate {name} is the target ({what}) itself (correlation {r:.4f}); leave it out.")
+    return notes
 
 
 def _fit_one(values: pd.Series, spec: CovariateSpec, source: str, curved: bool) -> Covariate | None:
@@ -175,9 +154,13 @@ def _fit_one(values: pd.Series, spec: CovariateSpec, source: str, curved: bool) 
     share = float(gone.mean()) if gone.any() else None
     if share == 1.0:
         return None
-    if (spec.kind or _kind(values)) == NUMBER:
-        _refuse_text(values, spec.column, source)
-        known = _numbers(values)[:, 0]
+    known = _numbers(values)[:, 0]
+    text = np.isnan(known) & ~gone
+    is_number = pd.to_numeric(values[~gone], errors="coerce").notna().all()
+    if (spec.kind or (NUMBER if is_number else CATEGORY)) == NUMBER:
+        if text.any():
+            example = repr(values.iloc[int(text.argmax())])
+            raise InputError(f"{source}: covariate {spec.column}: {example}, expected a number or a category")
         mean, deviation = float(np.nanmean(known)), float(np.nanstd(known))
         if deviation > 1e-12 * max(abs(mean), 1.0):
             spline = _fit_spline((known[np.isfinite(known)] - mean) / deviation) if curved else ()
@@ -186,8 +169,7 @@ def _fit_one(values: pd.Series, spec: CovariateSpec, source: str, curved: bool) 
     levels = tuple(sorted(set(plain_labels(values)[~gone])))
     if len(levels) > MOST_LEVELS:
         raise InputError(
-            f"{source}: the covariate {spec.column} has {len(levels)} different values, e.g. {levels[0]!r} and {levels[1]!r}: these are names, "
-            f"not groups (at most {MOST_LEVELS}); leave the covariate out, or group its values."
+            f"{source}: covariate {spec.column}: {len(levels)} different values, e.g. {levels[0]!r}, expected at most {MOST_LEVELS}"
         )
     shares = np.nanmean(_indicators(values, levels), 0)
     spread = float(np.sqrt((shares * (1 - shares)).sum()))
@@ -223,32 +205,18 @@ def _cells(table: pd.DataFrame, column: str, numbers: bool) -> pd.Series:
     return with_points(cells, column, source_of(table)) if numbers else cells
 
 
-def _kind(values: pd.Series) -> str:
-    known = values[~is_missing(values).to_numpy()]
-    return NUMBER if pd.to_numeric(known, errors="coerce").notna().all() else CATEGORY
-
-
-def _refuse_text(values: pd.Series, column: str, source: str) -> None:
-    text = np.isnan(_numbers(values)[:, 0]) & ~is_missing(values).to_numpy()
-    if text.any():
-        raise InputError(
-            f"{source}: the covariate {column} holds {values.iloc[int(text.argmax())]!r}, which is not a number; correct it, or call the column a "
-            "category."
-        )
-
-
 def _numbers(values: pd.Series) -> np.ndarray:
     """Numbers (n, 1), NaN where there is none."""
-    found = pd.to_numeric(values.mask(is_missing(values)), errors="coerce").to_numpy(np.float64)
-    return np.where(np.isfinite(found), found, np.nan)[:, None]
+    numbers = pd.to_numeric(values.mask(is_missing(values)), errors="coerce").to_numpy(np.float64)
+    return np.where(np.isfinite(numbers), numbers, np.nan)[:, None]
 
 
 def _indicators(values: pd.Series, levels: Sequence[str]) -> np.ndarray:
     """One column for each level (n, L), NaN where the value is missing or another."""
     cells = plain_labels(values).to_numpy()
-    found = (cells[:, None] == np.array(levels, dtype=object)[None]).astype(np.float64)
-    found[~found.any(1) | is_missing(values).to_numpy()] = np.nan
-    return found
+    is_level = (cells[:, None] == np.array(levels, dtype=object)[None]).astype(np.float64)
+    is_level[~is_level.any(1) | is_missing(values).to_numpy()] = np.nan
+    return is_level
 
 
 def check_columns(cohort: Cohort, specs: Sequence[CovariateSpec]) -> None:
@@ -258,8 +226,7 @@ def check_columns(cohort: Cohort, specs: Sequence[CovariateSpec]) -> None:
             continue
         find_column(cohort.rows, spec.column, (), "covariate")
         raise InputError(
-            f"{cohort.report.source}: the covariate {spec.column} differs between slides of one patient; leave it out, or predict slides, "
-            "`level=slide`."
+            f"{cohort.report.source}: covariate {spec.column} differs between slides of one patient; or use `level=slide`"
         )
 
 
@@ -273,11 +240,9 @@ def check_covariates(cohort: Cohort, specs: Sequence[CovariateSpec]) -> list[str
     linear = [one.column for one in fitted.columns if one.levels is None and one.column not in curved]
     terms = {f"a restricted cubic spline ({len(KNOTS)} knots)": curved, "a linear term": linear}
     notes += [f"Covariates: {listed(names)} as {term}." for term, names in terms.items() if names]
-    return [*notes, *leaks(fitted.encode(cohort.table), fitted.names, _numbers_of(cohort.target))]
-
-
-def _numbers_of(target: Target) -> dict[str, np.ndarray]:
-    """The target as numbers, by what they are called."""
+    target = cohort.target
     if isinstance(target, Classes):
-        return {f"class {name}": (target.labels == k).astype(float) for k, name in enumerate(target.names)}
-    return {name: np.asarray(values, np.float64) for name, values in target.columns().items()}
+        outcome = {f"class {name}": (target.labels == k).astype(float) for k, name in enumerate(target.names)}
+    else:
+        outcome = {name: np.asarray(values, np.float64) for name, values in target.columns().items()}
+    return [*notes, *leaks(fitted.encode(cohort.table), fitted.names, outcome)]

@@ -13,7 +13,7 @@ from panther.cohort.spec import Level, TaskSpec, checked
 from panther.cohort.targets import Target
 from panther.errors import InputError, listed
 from panther.storage.bags import BagsLike, Listing, as_bags, join
-from panther.storage.clinical import USUAL, ClinicalTable, ColumnsLike, Identities, OtherParts, read_clinical
+from panther.storage.clinical import USUAL, ClinicalTable, ColumnsLike, Identities, read_clinical
 from panther.storage.names import without_suffix
 from panther.types import Openable
 
@@ -30,7 +30,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class CohortReport:
-    """What was found, before anything is done with it."""
+    """What a table holds, and what was left out."""
 
     source: str
     rows: int
@@ -49,21 +49,14 @@ class CohortReport:
 
     def sentences(self) -> list[str]:
         """Report for reading."""
-        found = f"{self.samples} samples ({self.patients} patients, {self.slides} slides"
-        lines = [
-            f"{self.source}: {found}{f', {self.sites} sites' if self.sites else ''}) from {self.rows} rows.",
-            *self.notes,
-        ]
-        lines.append(self.outcome)
+        size = f"{self.samples} samples ({self.patients} patients, {self.slides} slides"
+        size += f", {self.sites} sites)" if self.sites else ")"
+        lines = [f"{self.source}: {size} from {self.rows} rows.", *self.notes, self.outcome]
         lines += self.unused_rows("dropped")
         if self.duplicates:
             lines.append(f"{self.duplicates} rows repeat another word for word and count once.")
-        for slides, what in (
-            (self.missing_features, "have no features"),
-            (self.without_labels, "have features but no label"),
-        ):
-            if slides:
-                lines.append(f"{len(slides)} slides {what} and are left out, e.g. {slides[0]}.")
+        lacks = {"have no features": self.missing_features, "have features but no label": self.without_labels}
+        lines += [f"{len(s)} slides {what} and are left out, e.g. {s[0]}." for what, s in lacks.items() if s]
         return lines
 
     def unused_rows(self, fate: str) -> list[str]:
@@ -211,15 +204,35 @@ def make_cohort(table: ClinicalTable, task: TaskSpec, slides: Collection[str] | 
     here = None if slides is None else {without_suffix(name) for name in slides}
     labelled = [value is not None for value in parsed.values]
     keep = [i for i, slide in enumerate(who.slide) if labelled[i] and (here is None or slide in here)]
+    if not any(labelled):
+        raise InputError(
+            f"{source}: none of the {len(labelled)} rows has the label or endpoint; choose another column."
+        )
     if not keep:
-        raise InputError(_nothing_left(source, who, labelled, here))
-    members = _grouped(who, keep, task.level)
-    values = [_one_value(name, rows, parsed.values, who, source) for name, rows in members.items()]
+        example = next(iter(sorted(here or set())), "nothing")
+        lack = f"{source}: none of the {sum(labelled)} labelled slides has features: the table says e.g. {who.slide[0]!r}, "
+        raise InputError(who.with_hint(f"{lack}the features say {example!r}."))
+    members, samples, values = _grouped(who, keep, task.level), [], []
+    for name, rows in members.items():
+        different = sorted({str(parsed.values[row]) for row in rows})
+        if len(different) > 1:
+            labels = f"different labels, {listed(different)}"
+            raise InputError(f"{source}: slides of patient {name} have {labels}; correct them, or use `level=slide`")
+        sites = {who.site[row] for row in rows}
+        site = sites.pop() if len(sites) == 1 else None
+        samples.append(Sample(name, tuple(who.slide[row] for row in rows), who.patient[rows[0]], site))
+        values.append(parsed.values[rows[0]])
     target = task.target(values, source, parsed.unit)
-    samples = tuple(_sample(name, rows, who) for name, rows in members.items())
     known = {slide for slide, ok in zip(who.slide, labelled, strict=True) if ok}
-    unlabelled = () if here is None else tuple(sorted(here - known - table.others.slides))
-    missing = (s for s, ok in zip(who.slide, labelled, strict=True) if ok and here is not None and s not in here)
+    lacking = known - here if here is not None else set()
+    notes = [*who.notes, *parsed.notes]
+    sites_of: dict[str, set[str | None]] = {}
+    for row in keep:
+        sites_of.setdefault(who.patient[row], set()).add(who.site[row])
+    if several := [patient for patient, names in sites_of.items() if len(names) > 1]:
+        notes.append(f"{len(several)} patients have slides from several sites, e.g. {several[0]}.")
+    if other := table.others.slides & (here or set()):
+        notes.append(f"{len(other)} slides are in {table.others.where} and are left out, e.g. {min(other)}.")
     report = CohortReport(
         source=source,
         rows=len(table.rows) + table.duplicates,
@@ -232,11 +245,11 @@ def make_cohort(table: ClinicalTable, task: TaskSpec, slides: Collection[str] | 
         counts=target.counts(),
         dropped=parsed.dropped,
         duplicates=table.duplicates,
-        missing_features=tuple(missing),
-        without_labels=unlabelled,
-        notes=(*who.notes, *parsed.notes, *_multi_site_patients(who, keep), *_in_other_parts(table.others, here)),
+        missing_features=tuple(slide for slide in who.slide if slide in lacking),
+        without_labels=() if here is None else tuple(sorted(here - known - table.others.slides)),
+        notes=tuple(notes),
     )
-    return Cohort(samples, target, _per_sample(table.rows, members), report, table.rows.iloc[keep])
+    return Cohort(tuple(samples), target, _per_sample(table.rows, members), report, table.rows.iloc[keep])
 
 
 def _grouped(who: Identities, keep: list[int], level: Level) -> dict[str, list[int]]:
@@ -248,51 +261,11 @@ def _grouped(who: Identities, keep: list[int], level: Level) -> dict[str, list[i
     return members
 
 
-def _one_value(name: str, rows: list[int], values: list[Any], who: Identities, source: str) -> Any:
-    different = sorted({str(values[row]) for row in rows})
-    if len(different) > 1:
-        raise InputError(
-            f"{source}: the slides of patient {name} ({listed([who.slide[row] for row in rows], 3)}) have different labels, "
-            f"{listed(different)}; correct them, or take slides as samples with `level=slide`."
-        )
-    return values[rows[0]]
-
-
-def _sample(name: str, rows: list[int], who: Identities) -> Sample:
-    sites = {who.site[row] for row in rows}
-    return Sample(
-        name, tuple(who.slide[row] for row in rows), who.patient[rows[0]], sites.pop() if len(sites) == 1 else None
-    )
-
-
-def _multi_site_patients(who: Identities, keep: list[int]) -> list[str]:
-    """Note about patients whose slides name several sites: they count as without one."""
-    sites: dict[str, set[str | None]] = {}
-    for row in keep:
-        sites.setdefault(who.patient[row], set()).add(who.site[row])
-    several = [patient for patient, names in sites.items() if len(names) > 1]
-    return [f"{len(several)} patients have slides from several sites, e.g. {several[0]}."] if several else []
-
-
-def _in_other_parts(others: OtherParts, here: set[str] | None) -> list[str]:
-    """Note about slides with features that the table has in other parts of its split."""
-    slides = others.slides & (here or set())
-    return [f"{len(slides)} slides are in {others.where} and are left out, e.g. {min(slides)}."] if slides else []
-
-
-def _nothing_left(source: str, who: Identities, labelled: list[bool], here: set[str] | None) -> str:
-    if not any(labelled):
-        return f"{source}: none of the {len(labelled)} rows has the label or endpoint; choose another column."
-    example = next(iter(sorted(here or set())), "nothing")
-    said = f"{source}: none of the {sum(labelled)} labelled slides has features: the table says e.g. {who.slide[0]!r}, "
-    return who.with_hint(f"{said}the features say {example!r}.")
-
-
 def rows_per_sample(table: ClinicalTable, level: Level) -> pd.DataFrame:
     """One row per slide or patient: the columns on which the slides of every patient agree."""
-    found = _per_sample(table.rows, _grouped(table.who, list(range(len(table.rows))), level))
-    found.attrs["source"] = table.source
-    return found
+    rows = _per_sample(table.rows, _grouped(table.who, list(range(len(table.rows))), level))
+    rows.attrs["source"] = table.source
+    return rows
 
 
 def _per_sample(table: pd.DataFrame, members: Mapping[str, list[int]]) -> pd.DataFrame:

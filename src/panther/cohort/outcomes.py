@@ -1,12 +1,7 @@
-"""What the cells of a status column mean: event or censored, in numbers or words, and whether that can be right.
+"""From columns of a table to a target: labels, numbers, several labels at once, or survival.
 
-Units of survival times: read from the name of a column, converted, and doubted where two cohorts differ too much.
-
-Several columns that may each be the time or the status of one endpoint: where they disagree, nothing is guessed (decision 3).
-
-From columns of a table to a target: labels, or survival with what a 1 in its status means.
-
-From columns of a table to numbers, or to several labels at once.
+A status column holds events or censorings, in numbers or words; its polarity and the units of times are read from names, and doubted where
+the table contradicts them. Where several columns may be the time or the status of one endpoint and disagree, nothing is guessed (decision 3).
 """
 
 import re
@@ -48,9 +43,7 @@ def read_events(table: pd.DataFrame, name: str, one: str) -> list[bool | None]:
     meaning = {cell: value == (one == "event") for cell, value in ZERO_ONE.items()} if known <= set(ZERO_ONE) else WORDS
     if not known <= set(meaning):
         values = listed(sorted(set(table[name][~missing])), 6)
-        raise InputError(
-            f"{source_of(table)}: {name} says {values}; expected 0 and 1, or words such as Alive and Dead."
-        )
+        raise InputError(f"{source_of(table)}: {name} says {values}; expected 0 and 1, or e.g. Alive and Dead")
     return [None if gone else meaning[cell] for cell, gone in zip(cells, missing, strict=True)]
 
 
@@ -67,47 +60,35 @@ def polarity_doubts(table: pd.DataFrame, name: str, about: Sequence[str], values
     words = set(re.findall("[a-z]+", " ".join([*about, name]).lower()))
     if vital is None or vital == name or words & OTHER_EVENTS:
         return []
-    said = table[vital].str.strip().str.lower().map(WORDS)
-    dead = [
-        bool(d) for d, value in zip(said, values, strict=True) if value is not None and value[1] and isinstance(d, bool)
-    ]
-    if 2 * sum(dead) >= len(dead):
-        return []
-    other = "" if words & DEATH else ", or is the event another than death"
-    return [
-        f"{len(dead) - sum(dead)} of {len(dead)} patients with the event are alive by {vital}: is the polarity of {name} reversed{other}?"
-    ]
+    died = table[vital].str.strip().str.lower().map(WORDS)
+    dead = [d for d, value in zip(died, values, strict=True) if value is not None and value[1] and isinstance(d, bool)]
+    alive, other = len(dead) - sum(dead), "" if words & DEATH else ", or is the event another than death"
+    doubt = f"patients with the event are alive by {vital}: is the polarity of {name} reversed{other}?"
+    return [f"{alive} of {len(dead)} {doubt}"] if alive > sum(dead) else []
 
 
-UNIT_WORDS = {
-    **{unit: unit for unit in DAYS_IN},
-    **{unit[:-1]: unit for unit in DAYS_IN},
-}  # days, day, months, month, ...
+UNIT_WORDS = {word: unit for unit in DAYS_IN for word in (unit, unit[:-1])}  # days, day, months, month, ...
 APART = 8  # times that medians of two cohorts may differ; days and months differ by 30, patients hardly by as much
 
 
 def unit_of(column: str) -> str | None:
     """Unit that the name of a column says: `os_days`, `OS_MONTHS`, `daysToDeath`; None where it says none, or several."""
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", column)
-    found = {UNIT_WORDS[word.lower()] for word in words if word.lower() in UNIT_WORDS}
-    return found.pop() if len(found) == 1 else None
+    units = {UNIT_WORDS[word.lower()] for word in words if word.lower() in UNIT_WORDS}
+    return units.pop() if len(units) == 1 else None
 
 
 def about_times(study: Survival, other: Survival, source: str) -> list[str]:
-    """What is to be said of the times of another cohort that is tested on: that they were converted, or that they may be of another unit."""
+    """Notes about the times of another cohort that is tested on: that they were converted, or that they may be of another unit."""
     converted = other.in_unit(study.unit)
     notes = []
     if converted is not other:
-        factor = DAYS_IN[other.unit or ""] / DAYS_IN[study.unit or ""]
-        notes.append(
-            f"{source}: its times are in {other.unit}, those of the study in {study.unit}: they were converted (1 {str(other.unit)[:-1]} = "
-            f"{factor:.6g} {study.unit})."
-        )
+        unit, factor = str(other.unit), DAYS_IN[other.unit or ""] / DAYS_IN[study.unit or ""]
+        notes.append(f"{source}: times in {unit} were converted (1 {unit[:-1]} = {factor:.6g} {study.unit}).")
     medians = float(np.median(converted.time)), float(np.median(study.time))
     if max(medians) > APART * min(medians):
         notes.append(
-            f"{source}: the median time is {medians[0]:g}, that of the study {medians[1]:g}: are both in the same unit? Uno's c-index, the "
-            "time-dependent AUC and the Brier score are right only then."
+            f"{source}: the median time is {medians[0]:g}, in the study {medians[1]:g}: are the units the same?"
         )
     return notes
 
@@ -133,44 +114,32 @@ def _refuse_statuses(table: pd.DataFrame, first: tuple[str, str], second: tuple[
     except InputError:
         return  # one that cannot be read contradicts nothing; the first is refused where it is read
     wrong = np.array([None not in pair and pair[0] != pair[1] for pair in zip(*events, strict=True)])
-    if wrong.any():
-        said = [f"{name} ({meaning_of(table[name], one)})" for name, one in (first, second)]
-        raise InputError(
-            f"{_where(table, wrong, said, [first[0], second[0]])}; correct one of them, or name the right one with `event=` or `censorship=`."
-        )
+    titles = [f"{name} ({meaning_of(table[name], one)})" for name, one in (first, second)]
+    _refuse_rows(table, wrong, titles, [first[0], second[0]], "`event=` or `censorship=`")
 
 
 def _refuse_times(table: pd.DataFrame, first: str, second: str) -> None:
-    """Times may differ by what units differ by, and by rounding."""
-    a, b = (_numbers(table[name]) for name in (first, second))
+    """Times may differ by one of the larger unit and, where units differ, by rounding; of columns without a unit, in any."""
+    numbers = [pd.to_numeric(table[n].mask(is_missing(table[n])), errors="coerce") for n in (first, second)]
+    a, b = (values.where(np.isfinite(values)).to_numpy(np.float64) for values in numbers)  # NaN differs from nothing
     units = [[unit] if (unit := unit_of(name)) else list(DAYS_IN) for name in (first, second)]
-    wrong = min((_differ(a, b, unit, other) for unit, other in product(*units)), key=np.sum)
+    differ = []
+    for unit, other in product(*units):
+        x, y, rounding = a * DAYS_IN[unit], b * DAYS_IN[other], max(DAYS_IN[unit], DAYS_IN[other])
+        differ.append(np.abs(x - y) > rounding + (0.0 if unit == other else ROUNDED * np.maximum(x, y)))
+    _refuse_rows(table, min(differ, key=np.sum), [first, second], [first, second], "`time=`")
+
+
+def _refuse_rows(
+    table: pd.DataFrame, wrong: np.ndarray, titles: Sequence[str], columns: Sequence[str], remedy: str
+) -> None:
     if wrong.any():
+        row = int(wrong.argmax())
+        first, second = (table[name].iloc[row] for name in columns)
         raise InputError(
-            f"{_where(table, wrong, [first, second], [first, second])}; correct one of them, or name the right one with `time=`."
+            f"{source_of(table)}: {titles[0]} and {titles[1]} contradict each other in {int(wrong.sum())} of {len(wrong)} rows, "
+            f"e.g. {first} and {second} of {table.index[row]}; correct one of them, or name the right one with {remedy}."
         )
-
-
-def _numbers(cells: pd.Series) -> np.ndarray:
-    """Numbers (n,), NaN where there is none that is finite."""
-    found = pd.to_numeric(cells.mask(is_missing(cells)), errors="coerce").to_numpy(np.float64)
-    return np.where(np.isfinite(found), found, np.nan)
-
-
-def _differ(first: np.ndarray, second: np.ndarray, unit: str, other: str) -> np.ndarray:
-    """Rows (n,) whose times, in these units, differ by more than one of the larger unit (and a little, where units differ)."""
-    a, b = first * DAYS_IN[unit], second * DAYS_IN[other]  # NaN differs from nothing
-    rounding = max(DAYS_IN[unit], DAYS_IN[other])
-    return np.abs(a - b) > rounding + (0.0 if unit == other else ROUNDED * np.maximum(a, b))
-
-
-def _where(table: pd.DataFrame, wrong: np.ndarray, said: Sequence[str], columns: Sequence[str]) -> str:
-    row = int(wrong.argmax())
-    first, second = (table[name].iloc[row] for name in columns)
-    return (
-        f"{source_of(table)}: {said[0]} and {said[1]} contradict each other in {int(wrong.sum())} of {len(wrong)} rows, "
-        f"e.g. {first} and {second} of {table.index[row]}"
-    )
 
 
 LABEL_COLUMNS = ("label", "OncoTreeCode", "OncotreeCode", "diagnosis", "Diagnosis", "isup_grade")
@@ -211,9 +180,7 @@ def usual_label(table: pd.DataFrame) -> str:
     """Label column by its usual names."""
     name = find_column(table, None, LABEL_COLUMNS, "label")
     if name is None:
-        raise InputError(
-            f"{source_of(table)}: no label column of a usual name among {listed(table.columns)}; name it with `label=`."
-        )
+        raise InputError(f"{source_of(table)}: no label among {listed(table.columns)}; name it with `label=`")
     return name
 
 
@@ -235,15 +202,9 @@ def make_classes(values: Sequence[str], names: Sequence[str] | None, source: str
     """Classes of labels, in numeric or alphabetic order where no ``names`` are given."""
     names = tuple(names or sorted(set(values), key=natural_order))
     if len(names) < 2:
-        raise InputError(
-            f"{source}: all {len(values)} samples are of one class, {listed(names)}; "
-            f"choose another `label=`, or an endpoint with `survival=`."
-        )
+        raise InputError(f"{source}: all {len(values)} samples are of one class, {listed(names)}, expected two or more")
     if len(values) > 10 and len(set(values)) > len(values) / 2:
-        raise InputError(
-            f"{source}: {len(set(values))} different labels among {len(values)} samples look like names or measurements, "
-            f"not classes; choose another column with `label=`, or predict numbers with `value=`."
-        )
+        raise InputError(f"{source}: {len(set(values))} different labels among {len(values)} samples; or use `value=`")
     position = {name: index for index, name in enumerate(names)}
     return Classes(names, np.array([position[value] for value in values], dtype=np.int64))
 
@@ -270,22 +231,17 @@ def survival_columns(
         name: [(time or t, status or s, one if status else m) for t, s, m in triples]
         for name, triples in aliases.items()
     }
-    found: dict[str, tuple[str, str, str]] = {}
+    matches: dict[str, tuple[str, str, str]] = {}
     for name, triples in possible.items():
-        present = [columns for columns in triples if columns[0] in table.columns and columns[1] in table.columns]
-        if present:
-            found[name] = present[0]
-    if len(set(found.values())) > 1:
-        raise InputError(
-            f"{source}: there are several endpoints, {listed(sorted(found))}; say which, e.g. `survival=dss`."
-        )
-    if not found:
-        e = endpoint or "os"
-        raise InputError(
-            f"{source}: no columns for the endpoint {e!r}, e.g. {e}_survival_days and {e}_censorship; "
-            f"name them with `time=` and `event=` or `censorship=`; the columns are {listed(table.columns)}."
-        )
-    name, columns = next(iter(found.items()))
+        if present := [columns for columns in triples if {columns[0], columns[1]} <= set(table.columns)]:
+            matches[name] = present[0]
+    if len(set(matches.values())) > 1:
+        raise InputError(f"{source}: several endpoints, {listed(sorted(matches))}; choose one, e.g. `survival=dss`")
+    if not matches:
+        example = f"{endpoint or 'os'}_survival_days and {endpoint or 'os'}_censorship"
+        names = "name them with `time=` and `event=` or `censorship=`"
+        raise InputError(f"{source}: no columns such as {example} among {listed(table.columns)}; {names}")
+    name, columns = next(iter(matches.items()))
     refuse_contradictions(table, columns, possible[name])
     return columns
 
@@ -299,15 +255,14 @@ def parse_survival(
     table: pd.DataFrame, time_column: str, status_column: str, one: str, endpoint: str | None = None
 ) -> Parsed:
     """Pairs (time, event); rows that lack one of them, or were followed for 0 days, are None."""
-    time = _times(table, time_column)  # NaN where missing
+    time = _finite(table, time_column, least=0)
     event = read_events(table, status_column, one)
-    zero = (time == 0).to_numpy()
-    missing = time.isna().to_numpy() | np.array([e is None for e in event])
+    missing = np.isnan(time) | np.array([e is None for e in event])
     dropped = {
         f"no {status_column} or {time_column}": int(missing.sum()),
-        f"{time_column} = 0, which says nothing about survival": int((zero & ~missing).sum()),
+        f"{time_column} = 0, which says nothing about survival": int(((time == 0) & ~missing).sum()),
     }
-    usable = ~(missing | zero)
+    usable = ~missing & (time > 0)
     values = [(float(t), e) if ok else None for t, e, ok in zip(time, event, usable, strict=True)]
     stated = f"{time_column} and {status_column} ({meaning_of(table[status_column], one)})"
     notes = polarity_doubts(table, status_column, [endpoint or "", time_column], values)
@@ -318,10 +273,7 @@ def make_survival(values: Sequence[tuple[float, bool]], source: str, unit: str |
     """Times and events; at least one event."""
     time, event = np.array([v[0] for v in values], dtype=np.float64), np.array([v[1] for v in values], dtype=bool)
     if not event.any():
-        raise InputError(
-            f"{source}: none of the {len(values)} samples has the event; nothing can be learned. "
-            f"Check the polarity: `censorship=` means 1 = censored, `event=` means 1 = event."
-        )
+        raise InputError(f"{source}: none of the {len(values)} samples has the event; `censorship=` means 1 = censored")
     return Survival(time, event, unit)
 
 
@@ -344,19 +296,17 @@ def positive_counts(counts: Mapping[str, int]) -> dict[str, int]:
     return {reason: n for reason, n in counts.items() if n}
 
 
-def _times(table: pd.DataFrame, name: str) -> pd.Series:
-    """Numbers, NaN where missing; text, infinite and negative times are refused."""
+def _finite(table: pd.DataFrame, name: str, least: float = -np.inf) -> np.ndarray:
+    """Numbers (n,), NaN where missing; text, infinite numbers and smaller ones are refused."""
+    missing = is_missing(table[name]).to_numpy()
     cells = with_points(table[name], name, source_of(table))
-    time = pd.to_numeric(cells.mask(is_missing(cells)), errors="coerce")
-    text = time.isna() & ~is_missing(table[name])
-    for wrong, what in ((text, "not a number"), (np.isinf(time), "infinite"), (time < 0, "negative")):
-        if wrong.any():
-            line = int(wrong.to_numpy().argmax())
-            raise InputError(
-                f"{source_of(table)}: {int(wrong.sum())} values of {name} are {what}, the first ({table[name].iloc[line]}) in line {line + 2}; "
-                f"a time is a positive number of days or months; correct it, or leave the cell empty to drop the row."
-            )
-    return time
+    numbers = pd.to_numeric(cells.mask(missing), errors="coerce").to_numpy(np.float64)
+    wrong = ~missing & ~(np.isfinite(numbers) & (numbers >= least))
+    if wrong.any():
+        line, expected = int(wrong.argmax()), "a number" if least == -np.inf else f"a number of at least {least:g}"
+        example = f"{table[name].iloc[line]} in line {line + 2}"
+        raise InputError(f"{source_of(table)}: {name}: {int(wrong.sum())} are not {expected}, the first {example}")
+    return numbers
 
 
 YES_NO = {  # words of tables that say whether somebody has it
@@ -369,35 +319,23 @@ YES_NO = {  # words of tables that say whether somebody has it
 def parse_values(table: pd.DataFrame, name: str) -> Parsed:
     """Number of every row; rows without one are None, text is refused."""
     find_column(table, name, (), "value")
-    missing = is_missing(table[name]).to_numpy()
-    cells = with_points(table[name], name, source_of(table))
-    numbers = pd.to_numeric(cells.mask(missing), errors="coerce").to_numpy(float)
-    for wrong, what in ((np.isnan(numbers) & ~missing, "not a number"), (np.isinf(numbers), "infinite")):
-        if wrong.any():
-            line = int(wrong.argmax())
-            raise InputError(
-                f"{source_of(table)}: {int(wrong.sum())} values of {name} are {what}, the first ({table[name].iloc[line]}) in line {line + 2}; "
-                f"a value is a number; correct it, leave the cell empty to drop the row, or predict classes with `label=`."
-            )
-    values = [None if gone else float(number) for number, gone in zip(numbers, missing, strict=True)]
-    return Parsed(values, name, positive_counts({f"no {name}": int(missing.sum())}))
+    numbers = _finite(table, name)
+    values = [None if np.isnan(number) else float(number) for number in numbers]
+    return Parsed(values, name, positive_counts({f"no {name}": int(np.isnan(numbers).sum())}))
 
 
 def make_values(values: Sequence[float], source: str) -> Values:
     """Values; at least two different ones."""
-    found = np.array(values, dtype=np.float64)
-    if len(np.unique(found)) < 2:
-        raise InputError(
-            f"{source}: all {len(found)} samples have the value {found[0]:g}; nothing can be learned. Choose another `value=`."
-        )
-    return Values(found)
+    if len(set(values)) < 2:
+        raise InputError(f"{source}: all {len(values)} samples have the value {values[0]:g}, expected several")
+    return Values(np.array(values, dtype=np.float64))
 
 
 def parse_many_labels(table: pd.DataFrame, names: Sequence[str]) -> Parsed:
     """Labels of every row, one number for each: 1, 0, or NaN where the cell is empty; rows without any are None."""
     if len(set(names)) < len(names):
         twice = next(name for name in names if list(names).count(name) > 1)
-        raise InputError(f"The label {twice!r} stands twice; name each column once in `labels=`.")
+        raise InputError(f"labels: {twice!r} stands twice, expected once")
     columns = np.column_stack([_yes_or_no(table, name) for name in names])  # (n, L)
     nothing = np.isnan(columns).all(1)
     values = [None if empty else tuple(map(float, row)) for row, empty in zip(columns, nothing, strict=True)]
@@ -410,12 +348,8 @@ def make_many_labels(values: Sequence[Sequence[float]], names: Sequence[str], so
     target = Labels(tuple(names), np.array(values, dtype=np.float64).reshape(len(values), len(names)))
     for name, has, known in zip(names, target.positive, target.known, strict=True):
         if has in (0, known):
-            every = (
-                "not known of anybody" if not known else f"{'yes' if has else 'no'} for all {known} of whom it is known"
-            )
-            raise InputError(
-                f"{source}: the label {name} is {every}; nothing can be learned, so leave it out of `labels=`."
-            )
+            every = f"{'yes' if has else 'no'} for all {known}" if known else "not known of any"
+            raise InputError(f"{source}: label {name}: {every}, expected both")
     return target
 
 
@@ -426,8 +360,5 @@ def _yes_or_no(table: pd.DataFrame, name: str) -> np.ndarray:
     missing = is_missing(table[name])
     unknown = sorted(set(cells[~missing]) - set(YES_NO))
     if unknown:
-        raise InputError(
-            f"{source_of(table)}: {name} says {listed(unknown, 6)}; each of `labels=` says 0 or 1, no or yes, and is empty where it is not "
-            f"known. A column of classes is predicted with `label=`."
-        )
+        raise InputError(f"{source_of(table)}: {name} says {listed(unknown, 6)}; expected 0, 1, yes, no or nothing")
     return np.array([np.nan if gone else float(YES_NO[cell]) for cell, gone in zip(cells, missing, strict=True)])

@@ -26,8 +26,6 @@ from panther.version import __version__
 CLAM = re.compile(r"splits_(\d+)\.csv")
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
 
-Lookup = tuple[dict[str, list[str]], dict[str, list[str]]]  # samples of a slide, samples of a patient
-
 
 @dataclass(frozen=True)
 class SplitFiles:
@@ -43,9 +41,11 @@ class SplitFiles:
 
     def table(self, *, external: bool = True) -> pd.DataFrame:
         """All rows of all folds joined, each once; external cohorts last, or left out."""
-        own = [rows for parts in self.folds for part, rows in parts.items() if not part.startswith("test_")]
-        others = [rows for parts in self.folds for part, rows in parts.items() if part.startswith("test_")]
-        joined = [pd.concat(tables).drop_duplicates() for tables in (own, others if external else []) if tables]
+        parts = [(part.startswith("test_"), rows) for fold in self.folds for part, rows in fold.items()]
+        tables = [
+            [rows for is_external, rows in parts if is_external == last] for last in (False, True)[: 1 + external]
+        ]
+        joined = [pd.concat(some).drop_duplicates() for some in tables if some]
         table = pd.concat(joined, ignore_index=True).fillna("")
         table.attrs["source"] = self.source
         return table
@@ -65,7 +65,9 @@ def read_splits(path: Path) -> SplitFiles:
     if path.is_file():
         return _patho_bench(path)
     if not path.is_dir():
-        return _folds(path.parent, path.name) if path.parent.is_dir() else _nothing(path)
+        if not path.parent.is_dir():
+            raise InputError(f"{path}: there is no such folder or file of splits.")
+        return _folds(path.parent, path.name)
     if part_files(path):
         number = FOLDER.fullmatch(path.name)
         return SplitFiles(str(path), (_parts(path),), (int(number["k"]) if number else 0,))
@@ -83,11 +85,27 @@ def assign(
 
     An external cohort that stands in one fold only is tested with the models of every fold, unless ``share_external`` is False.
     """
-    _refuse_shared_patients(files, columns)
-    lookup = _lookup(cohort)
+    slides: dict[str, list[str]] = {}  # samples of a slide, and of a patient
+    patients: dict[str, list[str]] = {}
+    for sample in cohort.samples:
+        patients.setdefault(sample.patient, []).append(sample.id)
+        for slide in sample.slides:
+            slides.setdefault(slide, []).append(sample.id)
     notes: list[str] = []
     unknown: set[str] = set()
-    splits = [_split(parts, columns, lookup, unknown) for parts in files.folds]
+    splits = []
+    for number, parts in zip(files.numbers, files.folds, strict=True):
+        who = {part: identify(rows, columns.among(rows)) for part, rows in parts.items()}
+        # also of samples without a label
+        refuse_shared_patients(f"{files.source}, k={number}", {part: one.patient for part, one in who.items()})
+        named: dict[str, tuple[str, ...]] = {}
+        for part, rows in parts.items():
+            by_slide = find_column(rows, columns.among(rows).slide, SLIDE_COLUMNS, "slide") is not None
+            names, known = (who[part].slide, slides) if by_slide else (who[part].patient, patients)
+            unknown |= {name for name in names if name not in known}
+            named[part] = tuple(sorted({sample for name in names for sample in known.get(name, ())}))
+        tests = {part: ids for part, ids in named.items() if part.startswith("test")}
+        splits.append(Split(named["train"], named.get("val", ()), tests))
     if share_external:
         splits = _shared(splits, files, notes)
     for number, split in zip(files.numbers, splits, strict=True):
@@ -109,28 +127,20 @@ def split_source(path: Path) -> Path | pd.DataFrame:
     return path if path.suffix in TABLE_SUFFIXES else read_splits(path).table(external=False)
 
 
-def _nothing(path: Path) -> SplitFiles:
-    raise InputError(f"{path}: there is no such folder or file of splits.")
-
-
 def _folds(folder: Path, name: str | None) -> SplitFiles:
-    found = [(match, p) for p in folder.iterdir() if p.is_dir() and (match := FOLDER.fullmatch(p.name))]
-    names = sorted({match["name"] for match, _ in found} if name is None else {name})
-    mine = sorted((int(match["k"]), path) for match, path in found if match["name"] in names)
-    if not mine:
+    folders = [(match, p) for p in folder.iterdir() if p.is_dir() and (match := FOLDER.fullmatch(p.name))]
+    names = sorted({match["name"] for match, _ in folders} if name is None else {name})
+    folds = sorted((int(match["k"]), path) for match, path in folders if match["name"] in names)
+    if not folds:
         what = folder if name is None else folder / name
-        raise InputError(
-            f"{what}: no splits found; expected folders NAME_k=0 ... with train.csv and test.csv, splits_0.csv ... (CLAM), or k=all.tsv."
-        )
+        raise InputError(f"{what}: no splits: NAME_k=0 ..., splits_0.csv ... (CLAM), or k=all.tsv")
     if len(names) > 1:
         raise InputError(f"{folder}: holds several splits, {listed(names)}; give one, e.g. {folder / names[0]}.")
-    gap = sorted(set(range(max(number for number, _ in mine) + 1)) - {number for number, _ in mine})
+    gap = sorted(set(range(max(number for number, _ in folds) + 1)) - {number for number, _ in folds})
     if gap:
-        raise InputError(
-            f"{folder / names[0]}: fold k={gap[0]} is missing; the folds are {listed([str(n) for n, _ in mine])}."
-        )
+        raise InputError(f"{folder / names[0]}: fold k={gap[0]} is missing among {listed(n for n, _ in folds)}")
     return SplitFiles(
-        str(folder / names[0]), tuple(_parts(path) for _, path in mine), tuple(number for number, _ in mine)
+        str(folder / names[0]), tuple(_parts(path) for _, path in folds), tuple(number for number, _ in folds)
     )
 
 
@@ -138,27 +148,22 @@ def _parts(folder: Path) -> dict[str, pd.DataFrame]:
     """Tables of one fold; validation and external cohorts are optional, and so is the test."""
     files = part_files(folder)
     if "train" not in files:
-        raise InputError(
-            f"{folder}: there is no train.csv beside {listed(file.name for file in files.values())}; a split needs one."
-        )
+        raise InputError(f"{folder}: no train.csv beside {listed(file.name for file in files.values())}")
     return {part: as_table(file) for part, file in files.items()}
 
 
 def _clam(folder: Path) -> SplitFiles:
     """Columns train, val, test with names of slides."""
-    found = sorted((int(match[1]), file) for file in folder.iterdir() if (match := CLAM.fullmatch(file.name)))
+    lists_of = sorted((int(match[1]), file) for file in folder.iterdir() if (match := CLAM.fullmatch(file.name)))
     folds = []
-    for _, file in found:
+    for _, file in lists_of:
         table = as_table(file)
         if "train" not in table.columns:
             raise InputError(f"{file}: expected CLAM's columns train, val, test; found {listed(list(table.columns))}.")
-        lists = {
-            part: table[part][table[part].str.strip() != ""]
-            for part in ("train", "val", "test")
-            if part in table.columns
-        }
+        parts = [part for part in ("train", "val", "test") if part in table.columns]
+        lists = {part: table[part][table[part].str.strip() != ""] for part in parts}
         folds.append({part: pd.DataFrame({"slide_id": names}) for part, names in lists.items() if len(names)})
-    return SplitFiles(str(folder), tuple(folds), tuple(number for number, _ in found))
+    return SplitFiles(str(folder), tuple(folds), tuple(number for number, _ in lists_of))
 
 
 def _patho_bench(file: Path) -> SplitFiles:
@@ -166,9 +171,7 @@ def _patho_bench(file: Path) -> SplitFiles:
     table = as_table(file)
     columns = _fold_columns(table)
     if not columns:
-        raise InputError(
-            f"{file}: no columns fold_0, fold_1 ... that say train or test; found {listed(list(table.columns))}."
-        )
+        raise InputError(f"{file}: no columns fold_0, fold_1 ... of train and test among {listed(table.columns)}")
     rows = table.drop(columns=columns)
     folds = []
     for column in columns:
@@ -176,7 +179,7 @@ def _patho_bench(file: Path) -> SplitFiles:
         wrong = sorted(set(says[~says.str.fullmatch(PART)]) - {""})
         if wrong or not (says == "train").any():
             raise InputError(
-                f"{file}: {column} says {listed(wrong or sorted(set(says)), 6)}; expected train, val and test."
+                f"{file}: {column} says {listed(wrong or sorted(set(says)), 6)}; expected train, val, test"
             )
         folds.append({part: rows[says == part] for part in sorted(set(says) - {""})})
     return SplitFiles(str(file), tuple(folds), tuple(int(column[5:]) for column in columns))
@@ -184,32 +187,6 @@ def _patho_bench(file: Path) -> SplitFiles:
 
 def _fold_columns(table: pd.DataFrame) -> list[str]:
     return sorted((c for c in table.columns if re.fullmatch(r"fold_\d+", c)), key=lambda c: int(c[5:]))
-
-
-def _lookup(cohort: Cohort) -> Lookup:
-    """Samples of a slide, and of a patient."""
-    slides: dict[str, list[str]] = {}
-    patients: dict[str, list[str]] = {}
-    for sample in cohort.samples:
-        patients.setdefault(sample.patient, []).append(sample.id)
-        for slide in sample.slides:
-            slides.setdefault(slide, []).append(sample.id)
-    return slides, patients
-
-
-def _split(parts: Mapping[str, pd.DataFrame], columns: Columns, lookup: Lookup, unknown: set[str]) -> Split:
-    named = {part: _samples(rows, columns.among(rows), lookup, unknown) for part, rows in parts.items()}
-    tests = {part: ids for part, ids in named.items() if part.startswith("test")}
-    return Split(named["train"], named.get("val", ()), tests)
-
-
-def _samples(rows: pd.DataFrame, columns: Columns, lookup: Lookup, unknown: set[str]) -> tuple[str, ...]:
-    """Samples of a part: by slide where there is a slide column, else by patient."""
-    who = identify(rows, columns)
-    by_slide = find_column(rows, columns.slide, SLIDE_COLUMNS, "slide") is not None
-    names, known = (who.slide, lookup[0]) if by_slide else (who.patient, lookup[1])
-    unknown |= {name for name in names if name not in known}
-    return tuple(sorted({sample for name in names for sample in known.get(name, ())}))
 
 
 def _shared(splits: list[Split], files: SplitFiles, notes: list[str]) -> list[Split]:
@@ -236,13 +213,6 @@ def _coverage(cohort: Cohort, splits: list[Split]) -> list[str]:
     return notes
 
 
-def _refuse_shared_patients(files: SplitFiles, columns: Columns) -> None:
-    """Patients in two parts of a fold, straight from the files, whether or not they have a label."""
-    for number, parts in zip(files.numbers, files.folds, strict=True):
-        patients = {part: identify(rows, columns.among(rows)).patient for part, rows in parts.items()}
-        refuse_shared_patients(f"{files.source}, k={number}", patients)
-
-
 def plain_name(path: Path) -> str:
     """Name for the splits of a table, or of given splits: without the ending of a file or a fold."""
     return (path.name if path.is_dir() else path.stem).split("_k=")[0]
@@ -265,12 +235,8 @@ def about_splits(cohort: Cohort, splits: list[Split], balance: FoldBalance | Non
 def about_made(spec: SplitSpec, cohort: Cohort) -> dict[str, Any]:
     """How splits were made, and a hash of the rows that are used: it knows a table that has changed."""
     digest = hashlib.blake2b(cohort.rows.to_csv().encode(), digest_size=16).hexdigest()
-    return {
-        "scheme": spec.scheme,
-        "settings": spec.model_dump(exclude={"scheme"}),
-        "cohort": digest,
-        "version": __version__,
-    }
+    settings = spec.model_dump(exclude={"scheme"})
+    return {"scheme": spec.scheme, "settings": settings, "cohort": digest, "version": __version__}
 
 
 def write_splits(folder: Path, name: str, cohort: Cohort, splits: list[Split], about: Mapping[str, Any]) -> list[Path]:
@@ -284,19 +250,12 @@ def write_splits(folder: Path, name: str, cohort: Cohort, splits: list[Split], a
         for i, split in enumerate(splits)
         for part, ids in split.parts().items()
     }
-    _refuse_leftovers(folder, name, set(files))
+    present = {file for file in folder.glob(f"{name}_k=*/*.csv") if FOLDER.fullmatch(file.parent.name)}
+    if extra := sorted(present - set(files)):  # they would be read as part of this split
+        raise InputError(f"{extra[0]} and {len(extra) - 1} more are of an earlier split; use another `name=`")
     summary = folder / f"{name}.json"
     summary.unlink(missing_ok=True)  # a killed run leaves no summary beside half-written folds
     for path, chosen in files.items():
         write_table(path, cohort.rows.loc[chosen])
     write_text(summary, json.dumps(about, indent=2, default=str) + "\n")
     return [*files, summary]
-
-
-def _refuse_leftovers(folder: Path, name: str, files: set[Path]) -> None:
-    """Files of an earlier, larger split would be read as part of this one."""
-    present = {file for file in folder.glob(f"{name}_k=*/*.csv") if FOLDER.fullmatch(file.parent.name)}
-    if extra := sorted(present - files):
-        raise InputError(
-            f"{extra[0]} and {len(extra) - 1} more are of an earlier split; remove them, or give another `name=`."
-        )

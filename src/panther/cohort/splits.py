@@ -1,18 +1,10 @@
-"""One split: who is in which part, and the checks that keep it honest.
-
-How alike folds are: the groups that every fold should hold in the same proportions.
-
-Who trains, who validates, who tests: schemes that divide a cohort by patients.
-
-Splits that a column of the clinical table says: the fold that each sample is tested in, or its part of one split.
-"""
+"""Who trains, who validates, who tests: schemes that divide a cohort by patients, splits by a column of its table, and checks of both."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from panther.cohort.load import Cohort
 from panther.cohort.outcomes import natural_order
@@ -39,18 +31,18 @@ class Split:
 
 def check(cohort: Cohort, split: Split, name: str) -> list[str]:
     """Refuse a split from which nothing can be learned or measured; what is only awkward comes back as notes."""
-    _refuse_overlap(cohort, split, name)
+    patient = {sample.id: sample.patient for sample in cohort.samples}
+    refuse_shared_patients(name, {part: [patient[sample] for sample in ids] for part, ids in split.parts().items()})
     notes = []
     for part, ids in split.parts().items():
         target: Any = cohort.target.take(cohort.positions(ids))
         lack = LACKS[target.kind](target, "training" if part == "train" else part)
-        if lack is None:
-            continue
-        if part in lack.fatal or (part.startswith("test") and "test" in lack.fatal):
-            raise InputError(f"In {name}, {lack.sentence}; {lack.remedy}.")
-        notes.append(f"In {name}, {lack.sentence}.")
+        fatal = part == "train" or (part.startswith("test") and target.kind == "survival")
+        if lack and fatal:
+            raise InputError(f"In {name}, {lack}; use fewer folds, or leave it out.")
+        notes += [f"In {name}, {lack}."] if lack else []
     if not split.train:
-        raise InputError(f"In {name}, nobody is left to train on.")
+        raise InputError(f"In {name}, no sample is left to train on.")
     return notes
 
 
@@ -61,40 +53,27 @@ def fold_notes(cohort: Cohort, splits: Sequence[Split]) -> list[str]:
     return [note for split, name in zip(splits, names, strict=True) for note in check(cohort, split, name)]
 
 
-class _Lack(NamedTuple):
-    """What a part does not have."""
-
-    sentence: str
-    fatal: tuple[str, ...]  # parts that are worthless without it
-    remedy: str
-
-
-def _absent_classes(target: Classes, part: str) -> _Lack | None:
+def _absent_classes(target: Classes, part: str) -> str | None:
     absent = [name for name, n in target.counts().items() if n == 0]
-    remedy = "merge or leave out the class, or use fewer folds"
-    said = f"{'no training sample is' if part == 'training' else f'{part} has no sample'} of class {listed(absent)}"
-    return _Lack(said, ("train",), remedy) if absent else None
+    has_none = "no training sample is" if part == "training" else f"{part} has no sample"
+    return f"{has_none} of class {listed(absent)}" if absent else None
 
 
-def _no_events(target: Survival, part: str) -> _Lack | None:
-    said = f"none of the {len(target)} samples of {'train' if part == 'training' else part} has the event"
-    remedy = "use fewer folds, or an endpoint with more events"
-    return None if target.event.any() else _Lack(said, ("train", "test"), remedy)
+def _no_events(target: Survival, part: str) -> str | None:
+    who = f"the {len(target)} samples of {'train' if part == 'training' else part}"
+    return None if target.event.any() else f"none of {who} has the event"
 
 
-def _one_value(target: Values, part: str) -> _Lack | None:
-    said = f"all {len(target)} {part} samples have the same value"
-    return None if len(np.unique(target.values)) > 1 else _Lack(said, ("train",), "use fewer folds")
+def _one_value(target: Values, part: str) -> str | None:
+    return None if len(np.unique(target.values)) > 1 else f"all {len(target)} {part} samples have the same value"
 
 
-def _one_sided(target: Labels, part: str) -> _Lack | None:
-    pairs = zip(target.names, target.positive, target.known, strict=True)
-    sided = [name for name, has, known in pairs if has in (0, known)]
-    said = f"{part} does not have both, samples with and without, of the label {listed(sided)}"
-    return _Lack(said, ("train",), "leave out the label, or use fewer folds") if sided else None
+def _one_sided(target: Labels, part: str) -> str | None:
+    labels = target.one_sided()
+    return f"{part} does not have both, samples with and without, of the label {listed(labels)}" if labels else None
 
 
-LACKS: dict[Kind, Callable[[Any, str], _Lack | None]] = {
+LACKS: dict[Kind, Callable[[Any, str], str | None]] = {  # what a part of a split does not have
     "classification": _absent_classes,
     "survival": _no_events,
     "regression": _one_value,
@@ -120,11 +99,6 @@ def sizes(cohort: Cohort, split: Split) -> dict[str, dict[str, Any]]:
         }
         for part, ids in split.parts().items()
     }
-
-
-def _refuse_overlap(cohort: Cohort, split: Split, name: str) -> None:
-    patient = {sample.id: sample.patient for sample in cohort.samples}
-    refuse_shared_patients(name, {part: [patient[sample] for sample in ids] for part, ids in split.parts().items()})
 
 
 @dataclass(frozen=True)
@@ -164,8 +138,8 @@ def folds_of_sites(
     counts = np.zeros((len(names), len(rows)))
     np.add.at(counts, site, np.column_stack(list(rows.values())))
     needed = np.array([row in ("samples", "events") for row in rows])
-    found = site_preserving(counts, needed, k, seed=seed, effort=effort)
-    return found.fold[site], found
+    folds = site_preserving(counts, needed, k, seed=seed, effort=effort)
+    return folds.fold[site], folds
 
 
 def balanced_splits(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], FoldBalance | None]:
@@ -191,19 +165,19 @@ def deal(
     first
         Part that gets the first unit of every group, so that no class is without training samples.
     """
-    part, given, wanted = np.empty(len(groups), dtype=np.int64), np.zeros(len(shares)), np.asarray(shares, dtype=float)
+    part, dealt, wanted = np.empty(len(groups), dtype=np.int64), np.zeros(len(shares)), np.asarray(shares, dtype=float)
     done = 0
     for group in np.unique(groups):
-        mine = np.zeros(len(shares))
+        in_group = np.zeros(len(shares))
         for position, unit in enumerate(rng.permutation(np.flatnonzero(groups == group))):
             done += 1
             # within the group first, then over all: a class is spread evenly, and so is the remainder of all classes
-            lacking = np.round(wanted * (position + 1) - mine, 9) + 0.1 * np.round(wanted * done - given, 9)
+            lacking = np.round(wanted * (position + 1) - in_group, 9) + 0.1 * np.round(wanted * done - dealt, 9)
             lacking[wanted == 0] = -np.inf
             choice = first if first is not None and position == 0 else int(lacking.argmax())
             part[unit] = choice
-            mine[choice] += 1
-            given[choice] += 1
+            in_group[choice] += 1
+            dealt[choice] += 1
     return part
 
 
@@ -219,12 +193,11 @@ def _patients(cohort: Cohort) -> tuple[np.ndarray, np.ndarray]:
 def _holdout(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], None]:
     shares = np.asarray(spec.shares, dtype=float)
     if shares.min() < 0 or not shares[0] or not shares[2] or not np.isfinite(shares).all():
-        raise InputError(
-            f"Shares {':'.join(f'{s:g}' for s in shares)} leave nobody to train on or to test; give e.g. 80:10:10 or 80:0:20."
-        )
+        raise InputError(f"shares: {':'.join(f'{s:g}' for s in shares)}, expected e.g. 80:10:10")
     patient, groups = _patients(cohort)
     part = deal(groups, list(shares / shares.sum()), np.random.default_rng(spec.seed), first=0)[patient]
-    return [Split(_ids(cohort, part == 0), _ids(cohort, part == 1), {"test": _ids(cohort, part == 2)})], None
+    train, val, test = (_ids(cohort.ids, part == k) for k in range(3))
+    return [Split(train, val, {"test": test})], None
 
 
 def _kfold(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], FoldBalance]:
@@ -233,20 +206,19 @@ def _kfold(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], FoldBalance]:
     if len(groups) < k:
         raise InputError(f"{k} folds need at least {k} patients, but there are {len(groups)}; lower `k=`.")
     fold = deal(groups, [1 / k] * k, np.random.default_rng(spec.seed))[patient]
-    return _rotate(cohort, fold, spec), balance_of(cohort.target, fold, k)
+    return _rotate(cohort.ids, fold, k, spec.val), balance_of(cohort.target, fold, k)
 
 
 def _site_kfold(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], FoldBalance]:
     k = _checked_k(spec)
     without_site = [sample.patient for sample in cohort.samples if sample.site is None]
     if without_site:
-        raise InputError(
-            f"{len(without_site)} of {len(cohort)} samples have no site, or several, e.g. {without_site[0]}; "
-            f"name the site column, or use the scheme kfold."
-        )
-    fold, found = folds_of_sites(cohort.target, cohort.sites, k, seed=spec.seed, effort=Effort(seconds=spec.seconds))
+        raise InputError(f"{len(without_site)} of {len(cohort)} samples lack a site, e.g. {without_site[0]}")
+    fold, folds = folds_of_sites(cohort.target, cohort.sites, k, seed=spec.seed, effort=Effort(seconds=spec.seconds))
     balance = balance_of(cohort.target, fold, k)
-    return _rotate(cohort, fold, spec), replace(balance, bound=found.bound, hit_time_limit=found.hit_time_limit)
+    return _rotate(cohort.ids, fold, k, spec.val), replace(
+        balance, bound=folds.bound, hit_time_limit=folds.hit_time_limit
+    )
 
 
 def _checked_k(spec: SplitSpec) -> int:
@@ -255,17 +227,19 @@ def _checked_k(spec: SplitSpec) -> int:
     return spec.k
 
 
-def _rotate(cohort: Cohort, fold: np.ndarray, spec: SplitSpec) -> list[Split]:
+def _rotate(ids: Sequence[str], fold: np.ndarray, k: int, val: bool) -> list[Split]:
     """Every fold is tested once; with validation the next fold validates, so that sites stay apart there too."""
     splits = []
-    for i in range(spec.k):
-        val = (fold == (i + 1) % spec.k) if spec.val else np.zeros(len(fold), dtype=bool)
-        splits.append(Split(_ids(cohort, (fold != i) & ~val), _ids(cohort, val), {"test": _ids(cohort, fold == i)}))
+    for i in range(k):
+        validates = (fold == (i + 1) % k) & val
+        chosen = ((fold != i) & ~validates, validates, fold == i)
+        train, validation, test = (_ids(ids, rows) for rows in chosen)
+        splits.append(Split(train, validation, {"test": test}))
     return splits
 
 
-def _ids(cohort: Cohort, chosen: np.ndarray) -> tuple[str, ...]:
-    return tuple(sample.id for sample, mine in zip(cohort.samples, chosen, strict=True) if mine)
+def _ids(ids: Sequence[str], chosen: np.ndarray) -> tuple[str, ...]:
+    return tuple(ids[i] for i in np.flatnonzero(chosen).tolist())
 
 
 SCHEMES: dict[str, Callable[[Cohort, SplitSpec], tuple[list[Split], FoldBalance | None]]] = {
@@ -311,35 +285,26 @@ def _per_sample(cohort: Cohort, column: str) -> dict[str, str]:
     for sample in cohort.samples:
         different = sorted(set(cells.loc[list(sample.slides)]))
         if len(different) > 1:
-            raise InputError(
-                f"{cohort.report.source}: the slides of {sample.id} have different {column} ({listed(different)}); "
-                "a patient in two parts would make the test dishonest. Split by patient."
-            )
+            raise InputError(f"{cohort.report.source}: {sample.id} has several {column} ({listed(different)})")
         says[sample.id] = different[0]
     return says
 
 
 def _one_split(part: dict[str, str]) -> Split:
-    mine = pd.Series(part, dtype=str)
-    groups = {name: tuple(sorted(mine.index[mine == name])) for name in mine.unique()}
-    return Split(
-        groups["train"], groups.get("val", ()), {name: ids for name, ids in groups.items() if name.startswith("test")}
-    )
+    groups = {
+        name: tuple(sorted(sample for sample, value in part.items() if value == name))
+        for name in dict.fromkeys(part.values())
+    }
+    tests = {name: ids for name, ids in groups.items() if name.startswith("test")}
+    return Split(groups["train"], groups.get("val", ()), tests)
 
 
 def _column_folds(cohort: Cohort, column: str, fold: dict[str, str], values: list[str], val: bool) -> list[Split]:
     least = 3 if val else 2
     if len(values) < least or len(values) > len(fold) / 2:
         raise InputError(
-            f"{cohort.report.source}: {column} says {listed(values, 6)}; expected train and test, or at least {least} folds "
-            "of several samples each."
+            f"{cohort.report.source}: {column} says {listed(values, 6)}; expected train and test, or folds"
         )
     ids = np.array(list(fold))
     number = np.array([values.index(fold[name]) for name in ids])
-    splits = []
-    for i in range(len(values)):
-        validates = (number == (i + 1) % len(values)) & val
-        chosen = ((number != i) & ~validates, validates, number == i)
-        train, validation, test = (tuple(map(str, ids[mine])) for mine in chosen)
-        splits.append(Split(train, validation, {"test": test}))
-    return splits
+    return _rotate(ids.tolist(), number, len(values), val)

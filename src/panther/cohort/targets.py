@@ -4,8 +4,8 @@ Everything that differs between them is a method here, so that nobody else has t
 a table calls them, which groups folds should hold alike.
 """
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -15,24 +15,32 @@ DAYS_IN = {"days": 1.0, "weeks": 7.0, "months": 365.25 / 12, "years": 365.25}
 COMMON_PATTERN = 10  # samples with the same labels, from which on they are a group of their own
 
 
+class _Rows:
+    """Arrays with one entry for each slide or patient."""
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        return {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+
+    def __len__(self) -> int:
+        return len(next(iter(self._arrays().values())))
+
+    def take(self, rows: np.ndarray) -> Self:
+        """Target of some rows; names and units stay the same."""
+        return replace(self, **{name: values[rows] for name, values in self._arrays().items()})  # type: ignore[type-var]
+
+    def followed_by(self, other: Self) -> Self:
+        """Both, one after the other."""
+        both = {name: np.concatenate([a, getattr(other, name)]) for name, a in self._arrays().items()}
+        return replace(self, **both)  # type: ignore[type-var]
+
+
 @dataclass(frozen=True, eq=False)
-class Classes:
+class Classes(_Rows):
     """One class for each."""
 
     names: tuple[str, ...]  # of the classes, in their order
     labels: np.ndarray  # (n,) int64, position in `names`
     kind: ClassVar[Kind] = "classification"
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def take(self, rows: np.ndarray) -> "Classes":
-        """Target of some rows; the classes stay the same."""
-        return Classes(self.names, self.labels[rows])
-
-    def followed_by(self, other: "Classes") -> "Classes":
-        """Both, one after the other."""
-        return Classes(self.names, np.concatenate([self.labels, other.labels]))
 
     def counts(self) -> dict[str, int]:
         """How many are of each class."""
@@ -70,20 +78,13 @@ class Classes:
 
 
 @dataclass(frozen=True, eq=False)
-class Survival:
+class Survival(_Rows):
     """Time under observation, and whether it ended with the event (True) or the patient was lost from sight (False, censored)."""
 
     time: np.ndarray  # (n,) float64, > 0
     event: np.ndarray  # (n,) bool
     unit: str | None = None  # of the times, one of DAYS_IN; None where it is not known
     kind: ClassVar[Kind] = "survival"
-
-    def __len__(self) -> int:
-        return len(self.time)
-
-    def take(self, rows: np.ndarray) -> "Survival":
-        """Target of some rows."""
-        return Survival(self.time[rows], self.event[rows], self.unit)
 
     def in_unit(self, unit: str | None) -> "Survival":
         """The same times in another unit; as they are where one of the two is not known."""
@@ -93,9 +94,7 @@ class Survival:
 
     def followed_by(self, other: "Survival") -> "Survival":
         """Both, one after the other, in the unit of the first."""
-        then = other.in_unit(self.unit)
-        time, event = np.concatenate([self.time, then.time]), np.concatenate([self.event, then.event])
-        return Survival(time, event, self.unit)
+        return super().followed_by(other.in_unit(self.unit))
 
     def counts(self) -> dict[str, int]:
         """How many have the event, and how many are censored."""
@@ -118,9 +117,9 @@ class Survival:
         """Events and censored, each cut at quantiles of their time; (n,) int64."""
         groups = np.zeros(len(self), dtype=np.int64)
         for event in (True, False):  # events first: dealt one after the other, every fold gets its share of them
-            mine = self.event == event
-            if mine.any():
-                groups[mine] = _quantile_bin(self.time[mine], bins) + (0 if event else bins)
+            members = self.event == event
+            if members.any():
+                groups[members] = _quantile_bin(self.time[members], bins) + (0 if event else bins)
         return groups
 
     def indicators(self) -> dict[str, np.ndarray]:
@@ -134,22 +133,11 @@ class Survival:
 
 
 @dataclass(frozen=True, eq=False)
-class Values:
+class Values(_Rows):
     """One number for each."""
 
     values: np.ndarray  # (n,) float64
     kind: ClassVar[Kind] = "regression"
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def take(self, rows: np.ndarray) -> "Values":
-        """Target of some rows."""
-        return Values(self.values[rows])
-
-    def followed_by(self, other: "Values") -> "Values":
-        """Both, one after the other."""
-        return Values(np.concatenate([self.values, other.values]))
 
     def counts(self) -> dict[str, int]:
         """How many have a value."""
@@ -180,23 +168,12 @@ class Values:
 
 
 @dataclass(frozen=True, eq=False)
-class Labels:
+class Labels(_Rows):
     """Several labels for each, yes or no; what is not known of a sample is NaN."""
 
     names: tuple[str, ...]  # of the L labels
     values: np.ndarray  # (n, L) float64: 1, 0 or NaN
     kind: ClassVar[Kind] = "labels"
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def take(self, rows: np.ndarray) -> "Labels":
-        """Target of some rows; the labels stay the same."""
-        return Labels(self.names, self.values[rows])
-
-    def followed_by(self, other: "Labels") -> "Labels":
-        """Both, one after the other."""
-        return Labels(self.names, np.concatenate([self.values, other.values]))
 
     @property
     def positive(self) -> np.ndarray:

@@ -1,10 +1,11 @@
 """An encoder, its input, and the registry of those that are known by name."""
 
+import copy
+import logging
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any
 
@@ -17,7 +18,12 @@ from panther.errors import InputError
 from panther.machine import cores
 from panther.registry import Registry
 
+logger = logging.getLogger(__name__)
+
 PER_CORE = 2  # patches that a core encodes at once: what fits its caches
+WORTH_COMPILING = (
+    6e13  # patches times parameters: 200,000 patches of a ViT-L, 55,000 of a ViT-g (benchmarks/encode.py --device cuda)
+)
 RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
@@ -93,19 +99,6 @@ class Preprocess:
 
 
 @dataclass(frozen=True)
-class Precision:
-    """Numbers in which an encoder computes."""
-
-    name: str  # float32, bfloat16, float16
-
-    def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
-        """Context in which matrix products run in this precision."""
-        if self.name == "float32":
-            return nullcontext()
-        return torch.autocast(device.type, getattr(torch, self.name))
-
-
-@dataclass(frozen=True)
 class Encoder:
     """A network with its weights, on its device, ready to see patches."""
 
@@ -113,11 +106,36 @@ class Encoder:
     model: nn.Module
     weights: str  # fingerprint of the weights
     device: torch.device
-    precision: Precision
+    precision: str = "float32"  # type of the weights: float32, bfloat16 or float16
+    falls_back: bool = False  # to bfloat16 where float16 overflows
+    compiled: Callable[[Tensor], Tensor] | None = None  # the network for batches of `batch` patches
+    batch: int = 0
 
     def public(self) -> dict[str, str]:
-        """What a file of its features says of it."""
-        return {"encoder": self.about.name, "weights": self.weights, "precision": self.precision.name}
+        """Attributes of a file of its features."""
+        precision = self.precision if self.compiled is None else f"{self.precision} compiled"
+        return {"encoder": self.about.name, "weights": self.weights, "precision": precision}
+
+    def in_bfloat16(self) -> "Encoder":
+        """The same network with the range of float32, an eighth of float16's digits."""
+        model = copy.deepcopy(self.model).to(torch.bfloat16)
+        return replace(self, model=model, precision="bfloat16", falls_back=False, compiled=None)
+
+    def compile(self, batch: int) -> "Encoder":
+        """The same network compiled for batches of this size; unchanged where compiling fails (no C compiler, for example)."""
+        faster = replace(self, compiled=torch.compile(self.model, dynamic=False), batch=batch)
+        try:
+            faster(np.zeros((batch, self.about.size, self.about.size, 3), np.uint8))
+        except Exception as error:  # whatever the compiler or a graph raises, the network itself works
+            logger.info("The encoder is not compiled: %s", error)
+            return self
+        return faster
+
+    def pays_to_compile(self, patches: int) -> bool:
+        """Whether compiling (9 to 26 s, 2 to 6 s from torch's cache) saves more than it costs; larger networks gain more for each patch."""
+        if self.compiled is not None or self.device.type != "cuda" or self.precision == "float32":
+            return False
+        return patches * sum(p.numel() for p in self.model.parameters()) >= WORTH_COMPILING
 
     @torch.inference_mode()
     def __call__(self, patches: np.ndarray | Tensor) -> Tensor:
@@ -141,9 +159,13 @@ class Encoder:
 
     @torch.inference_mode()
     def _encode(self, pixels: Tensor) -> Tensor:
-        with self.precision.autocast(self.device):
-            features: Tensor = self.model(normalise(pixels, self.about.mean, self.about.std))
-        return features
+        x = normalise(pixels, self.about.mean, self.about.std).to(getattr(torch, self.precision))
+        if self.compiled is None or len(x) > self.batch:
+            features: Tensor = self.model(x)
+            return features
+        missing = self.batch - len(x)  # of the last batch of a slide; another shape would be compiled anew
+        full = torch.cat([x, x[:1].expand(missing, -1, -1, -1)]) if missing else x
+        return self.compiled(full)[: len(x)]
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
-from panther.encoders._base import IMAGENET, Clean, Encoder, EncoderInfo, Precision, about, encoders
+from panther.encoders._base import IMAGENET, Clean, Encoder, EncoderInfo, about, encoders
 from panther.encoders.weights import checked, find_weights, resampled_places, tensors_in, without_prefix
-from panther.errors import InputError, check_choice, require_packages, suggestion
+from panther.errors import InputError, check_choice, note, require_packages, suggestion
 from panther.storage.tensors import read_network_weights
 
 PRECISIONS = ("auto", "float32", "bfloat16", "float16")
@@ -38,10 +39,11 @@ def load_encoder(
 ) -> Encoder:
     """Encoder of that name (`uni`, `timm:NAME`, `module.path:factory`) with weights of a file, a package or the hub.
 
-    With ``seed`` the weights are random: for tests and measurements of speed.
+    ``precision`` is the type of the weights: float32, bfloat16, float16, or auto, which is float16 on a GPU (bfloat16 where that overflows) and
+    float32 elsewhere. With ``seed`` the weights are random: for tests and measurements of speed.
     """
+    check_choice("precision", precision, PRECISIONS)
     place = torch.device(device)
-    exact = chosen_precision(precision, place)
     recipe = find_recipe(name)
     if seed is not None:
         torch.manual_seed(seed)
@@ -49,8 +51,21 @@ def load_encoder(
     else:
         model = _with_weights(recipe, weights)
     model = model.float().eval().requires_grad_(False).to(place)
-    print_of_weights = fingerprint(model)
-    return Encoder(recipe.about, model.to(memory_format=torch.channels_last), print_of_weights, place, exact)
+    weights_hash, is_auto = fingerprint(model), precision == "auto"
+    if is_auto:
+        precision = "float16" if place.type == "cuda" else "float32"
+    model = model.to(memory_format=torch.channels_last)
+    encoder = Encoder(recipe.about, model.to(getattr(torch, precision)), weights_hash, place, precision, is_auto)
+    if precision == "float32":
+        return encoder
+    try:
+        encoder(np.zeros((1, recipe.about.size, recipe.about.size, 3), np.uint8))
+    except RuntimeError as error:  # a network of the user's that casts to float32 inside
+        if not is_auto:
+            raise InputError(f"precision: encoder {name!r} does not compute in {precision} ({error})") from error
+        note(f"encoder {name!r} computes in float32: {error}")
+        return replace(encoder, model=model.float(), precision="float32")
+    return encoder
 
 
 def find_recipe(name: str) -> EncoderRecipe:
@@ -66,16 +81,6 @@ def find_recipe(name: str) -> EncoderRecipe:
     entry = encoders.entry(name)
     how = entry.metadata
     return EncoderRecipe(about(name), entry.value, how.clean, how.drop, how.under, how.file, how.package)
-
-
-def chosen_precision(name: str, device: torch.device) -> Precision:
-    """Precision by name; auto is bfloat16 (float16 on older cards) on a GPU and float32 elsewhere."""
-    check_choice("precision", name, PRECISIONS)
-    if name != "auto":
-        return Precision(name)
-    if device.type != "cuda":
-        return Precision("float32")
-    return Precision("bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16")
 
 
 def fingerprint(model: nn.Module) -> str:

@@ -17,7 +17,7 @@ import torch
 from panther.encoders._base import PER_CORE, Encoder, Preprocess, Started
 from panther.encoders.sources import OpenSource, Source
 from panther.engine import ProcessPool, WorkerLostError
-from panther.errors import InputError, check_choice
+from panther.errors import InputError, check_choice, note
 from panther.machine import cores, process_context
 
 R = TypeVar("R")
@@ -253,6 +253,18 @@ class Pipeline:
         return self._decoder.call(source, function, *arguments)
 
     def run(self, source: Source, items: Sequence[Any] | np.ndarray) -> Encoded:
+        """Encode all items; in bfloat16, from then on, where float16 overflows."""
+        try:
+            return self._run(source, items)
+        except FloatingPointError as error:
+            name, precision = self.encoder.about.name, self.encoder.precision
+            if not self.encoder.falls_back or precision != "float16":
+                raise InputError(f"encoder {name!r}: {error} in {precision}; try `precision=float32`") from error
+            note(f"encoder {name!r}: {error} in float16; computing in bfloat16")
+            self.encoder = self.encoder.in_bfloat16()
+            return self._run(source, items)
+
+    def _run(self, source: Source, items: Sequence[Any] | np.ndarray) -> Encoded:
         """Encode all items. Two batches are under way: one on the device, one being collected."""
         begin = time.perf_counter()
         made = Encoded(np.zeros((len(items), self.encoder.about.dim), self.dtype))
@@ -278,8 +290,7 @@ class Pipeline:
         good = np.ones(len(rows), bool)
         good[list(batch.failed)] = False
         if not np.isfinite(rows[good]).all():
-            name, precision = self.encoder.about.name, self.encoder.precision.name
-            raise InputError(f"encoder {name!r}: NaN or infinite features in {precision}; try `precision=float32`")
+            raise FloatingPointError("NaN or infinite features")
         first = batch.index * self.batch
         out = made.rows[first : first + len(rows)]
         with np.errstate(over="ignore"):

@@ -70,12 +70,6 @@ def encode_tiles(folder: Path, pipeline: Pipeline, target: Path, key: str = "") 
     return _encode(pipeline, source, source.names(), target, about, key)
 
 
-def folder_state(folder: Path, names: Sequence[str]) -> str:
-    """Hash of the sizes and times of tiles."""
-    stamps = [(folder / name).stat() for name in names]
-    return hash_of([(name, stat.st_size, stat.st_mtime_ns) for name, stat in zip(names, stamps, strict=True)])
-
-
 def _encode(
     pipeline: Pipeline,
     source: Source,
@@ -94,7 +88,8 @@ def _encode(
     begin, folder = time.perf_counter(), target.absolute().parent
     # without the place of the job, so that a moved job has the same bytes
     attributes = {"name": about["name"], "savetodir": f"{folder.parent.name}/{folder.name}", **about}
-    attributes |= {"masked": len(made.failed), **({"key": key} if key else {})}
+    attributes |= {"precision": pipeline.encoder.public()["precision"], "masked": len(made.failed)}
+    attributes |= {"key": key} if key else {}
     blocks = (made.rows[at : at + 4096][kept[at : at + 4096]] for at in range(0, len(kept), 4096))
     rows = FeatureRows((int(kept.sum()), made.rows.shape[1]), made.rows.dtype, blocks, attributes)
     with atomic_write(target) as temporary:
@@ -157,6 +152,7 @@ class FeatureStep:
         self._waiting = queue.LifoQueue[Pipeline | str]()  # one that was used goes first: it has its encoder
         self._encoders: dict[str, Encoder] = {}
         self._open: list[Pipeline] = []
+        self.patches_ahead = 0  # patches of all slides of this run, where they are known before the first one
         self._begun: float | None = None
         for device in reversed(self._places):
             self._waiting.put(device)
@@ -271,7 +267,11 @@ class FeatureStep:
         try:
             if isinstance(lent, str):
                 with self._guard:
-                    lent = Pipeline(self._encoder(lent), self.settings)
+                    encoder = self._encoder(lent)
+                    if encoder.pays_to_compile(self.patches_ahead):
+                        encoder = self._encoders[lent] = encoder.compile(self.settings.batch_for(encoder.device))
+                        self.patches_ahead = 0 if encoder.compiled is None else self.patches_ahead  # once is enough
+                    lent = Pipeline(encoder, self.settings)
                     self._open.append(lent)
             self._begun = self._begun or time.perf_counter()
             lent.on_progress = lambda patches: self.on_progress(slide, patches)
@@ -318,8 +318,9 @@ class TileStep(FeatureStep):
         return {**about, "note": some}
 
     def _tiles_key(self, files: SlideFiles) -> str:
-        folder = files.slide.path
-        return self._key(folder_state(folder, TileFolder(folder).names()).encode())
+        """Hash of the settings, and of the sizes and times of the tiles."""
+        stamps = [(name, (files.slide.path / name).stat()) for name in TileFolder(files.slide.path).names()]
+        return self._key(hash_of([(name, stamp.st_size, stamp.st_mtime_ns) for name, stamp in stamps]).encode())
 
 
 def run_steps(
@@ -350,9 +351,12 @@ def run_steps(
     if features is None:
         assert report is not None
         return report
-    if report is not None and is_local and SESSION.is_command:  # the patches are counted
-        progress = PatchProgress([slide.name for slide in report.remaining(slides)], report.patches_by_slide)
-        features.on_progress, track = progress.advance, progress.track
+    if report is not None and is_local:
+        remaining = [slide.name for slide in report.remaining(slides)]
+        features.patches_ahead = sum(report.patches_by_slide[name] for name in remaining)
+        if SESSION.is_command:
+            progress = PatchProgress(remaining, report.patches_by_slide)
+            features.on_progress, track = progress.advance, progress.track
     with features, features.executor() if is_local else nullcontext(encoding) as executor:
         return run_job(
             slides,

@@ -118,7 +118,7 @@ def in_order(tensors: Tensors, expected: Tensors) -> dict[str, Tensor]:
     The classifier at the end is left over. Where the order does not fit, the names stay, and loading explains what is wrong.
     """
     pairs = list(zip(expected.items(), tensors.values(), strict=False))
-    if set(tensors) >= set(expected) or not pairs or any(mine.shape != theirs.shape for (_, mine), theirs in pairs):
+    if set(tensors) >= set(expected) or not pairs or any(target.shape != theirs.shape for (_, target), theirs in pairs):
         return dict(tensors)
     rest = list(tensors.items())[len(pairs) :]
     return {name: tensor for (name, _), tensor in pairs} | {f"fc.{name}": tensor for name, tensor in rest}
@@ -191,15 +191,15 @@ def resampled_places(tensors: Tensors, expected: Tensors) -> dict[str, Tensor]:
     from timm.layers import resample_abs_pos_embed
 
     out = dict(tensors)
-    for name, mine in expected.items():
+    for name, target in expected.items():
         theirs = tensors.get(name)
-        if not name.endswith("pos_embed") or theirs is None or theirs.ndim != 3 or theirs.shape == mine.shape:
+        if not name.endswith("pos_embed") or theirs is None or theirs.ndim != 3 or theirs.shape == target.shape:
             continue
-        tokens = (mine.shape[1], theirs.shape[1])  # patches on a square, perhaps after a class token
+        tokens = (target.shape[1], theirs.shape[1])  # patches on a square, perhaps after a class token
         prefix = next((n for n in (0, 1) if all(c > n and round((c - n) ** 0.5) ** 2 == c - n for c in tokens)), None)
-        if prefix is None or theirs.shape[2] != mine.shape[2]:
+        if prefix is None or theirs.shape[2] != target.shape[2]:
             continue
-        side = round((mine.shape[1] - prefix) ** 0.5)
+        side = round((target.shape[1] - prefix) ** 0.5)
         out[name] = resample_abs_pos_embed(theirs, [side, side], num_prefix_tokens=prefix)
     return out
 

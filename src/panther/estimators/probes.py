@@ -62,9 +62,7 @@ def panther_parts(x: np.ndarray, n_prototypes: int | None = None) -> list[Part] 
             return layout.parts()
     if n_prototypes is not None:
         raise InputError(
-            f"The rows have {x.shape[1]} numbers, which are no mixtures of n_prototypes={n_prototypes}: expected C (1 + 2 d) numbers, of each "
-            "prototype its share, mean and variance, the shares adding up to 1, and after them those of the blocks "
-            f"{' and '.join(BLOCKS)} where they were asked for. Give the embeddings of Panther with readout='all', or leave n_prototypes out."
+            f"{x.shape[1]} numbers, expected mixtures of n_prototypes={n_prototypes} (readout='all'), C (1 + 2 d) and blocks"
         )
     return None
 
@@ -489,9 +487,7 @@ def _columns(y: np.ndarray) -> np.ndarray:
     event = [name for name, kind in kinds.items() if kind == "b"]
     time = [name for name, kind in kinds.items() if kind in "fiu"]
     if len(event) != 1 or len(time) != 1:
-        raise InputError(
-            f"y has the fields {y.dtype}; expected is one of yes and no, the event, and one of numbers, the time."
-        )
+        raise InputError(f"y has the fields {y.dtype}; expected an event (yes, no) and a time")
     return np.column_stack([y[time[0]].astype(float), y[event[0]].astype(float)])
 
 
@@ -509,7 +505,5 @@ def _survival(y: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
         if not good.all():
             row = int(np.flatnonzero(~good)[0])
             what = ("a time of at least 0", "1 where the event was seen, else 0")[column]
-            raise InputError(
-                f"y[{row}, {column}] is {follow_up[row, column]}; expected is {what}. Mend it, or leave the row out."
-            )
+            raise InputError(f"y[{row}, {column}] is {follow_up[row, column]}; expected is {what}")
     return time, event.astype(bool)

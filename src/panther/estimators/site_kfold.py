@@ -99,9 +99,7 @@ def _sites(groups: Any) -> np.ndarray:
     sites = given.where(given.notna(), "").astype(str)
     missing = np.flatnonzero(is_missing(sites))
     if len(missing):
-        raise InputError(
-            f"{len(missing)} of {len(sites)} rows have no site in `groups=`, e.g. row {missing[0]}; fill it in, or leave these rows out."
-        )
+        raise InputError(f"{len(missing)} of {len(sites)} rows have no site in `groups=`, e.g. row {missing[0]}")
     return sites.to_numpy()
 
 

@@ -1,63 +1,73 @@
-"""Names of metrics: those that tables print, with intervals and comparisons, and what people call them elsewhere.
-
-Metrics of classification, in plain numpy.
+"""Metrics: one table of their names, titles and ranges, and those of classes and of numbers in plain numpy.
 
 Labels are integers 0 ... K-1, probabilities (n, K). Every metric takes `counts` (..., n), how often each sample counts, and gives one number
 for each, (...,): a resample of the bootstrap is nothing but other counts, so a thousand of them are one call. Without `counts` each sample
 counts once. What is not defined is NaN.
-
-Metrics of predicted numbers, in plain numpy. As in :mod:`panther.evaluation.metrics`, `counts` (..., n) says how often each sample counts.
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from panther.errors import suggestion
 
-PRINTED: Mapping[str, tuple[str, ...]] = {  # by the kind of target
-    "classification": ("balanced_accuracy", "weighted_f1", "quadratic_kappa", "auroc"),
-    "survival": ("c_index", "c_index_uno"),
-    "regression": ("pearson", "spearman", "r2", "mae"),
-    "labels": ("macro_auroc",),  # and one of each label, see `label_metric`
-}
-SHOWN: Mapping[str, tuple[str, ...]] = {  # where a study does not say which
-    "classification": ("balanced_accuracy", "weighted_f1"),
-    "survival": ("c_index",),
-    "regression": ("pearson", "r2", "mae"),
-    "labels": ("macro_auroc",),
+
+@dataclass(frozen=True)
+class Metric:
+    """What is known of a metric."""
+
+    kind: str  # of the target
+    title: str = ""
+    is_shown: bool = False  # where a study does not say which
+    lowest: float = 0.0
+    chance: float | None = None  # score of a guess, wherever it is tested
+    is_error: bool = False  # less is better
+    of_classes: bool = False  # of predicted classes, not of their probabilities
+    is_printed: bool = True  # with an interval and comparisons; the others stand in metrics.csv alone
+    aliases: str = ""  # names in other packages
+
+
+METRICS: Mapping[str, Metric] = {
+    "balanced_accuracy": Metric(
+        "classification",
+        "Bal. acc.",
+        True,
+        of_classes=True,
+        aliases="bacc bal_acc balanced-accuracy balanced_acc macro_recall",
+    ),
+    "weighted_f1": Metric(
+        "classification", "F1", True, of_classes=True, aliases="f1 f1_score f1-score f1_weighted weighted-f1"
+    ),
+    "quadratic_kappa": Metric(
+        "classification",
+        "Quadratic-weighted kappa",
+        lowest=-1.0,
+        chance=0.0,
+        of_classes=True,
+        aliases="kappa qwk cohen_kappa cohens_kappa quadratic_weighted_kappa",
+    ),
+    "auroc": Metric("classification", "AUROC", chance=0.5, aliases="auc roc_auc roc-auc rocauc macro_auc"),
+    "accuracy": Metric("classification", is_printed=False),
+    "c_index": Metric(
+        "survival", "c-index", True, chance=0.5, aliases="cindex c-index ci concordance concordance_index harrell"
+    ),
+    "c_index_uno": Metric("survival", "Uno's c-index", chance=0.5, aliases="uno uno_c_index c_index_ipcw ipcw"),
+    "time_auc": Metric("survival", is_printed=False),
+    "integrated_brier": Metric("survival", is_error=True, is_printed=False),
+    "pearson": Metric("regression", "Pearson's r", True, -1.0, 0.0, aliases="r pearsonr pcc correlation"),
+    "spearman": Metric("regression", "Spearman's rho", False, -1.0, 0.0, aliases="rho spearmanr srcc"),
+    "r2": Metric("regression", "R2", True, -math.inf, 0.0, aliases="r2_score rsquared r_squared"),
+    "mae": Metric("regression", "MAE", True, is_error=True, aliases="mean_absolute_error l1"),
+    "rmse": Metric("regression", is_error=True, is_printed=False),
+    "macro_auroc": Metric("labels", "mean AUROC", True, chance=0.5),  # and one of each label, see `label_metric`
 }
 JUDGES = {"classification": "classes", "survival": "survival", "regression": "values", "labels": "several labels"}
-LOWER_IS_BETTER = ("mae", "rmse", "integrated_brier")
-THRESHOLD = ("balanced_accuracy", "weighted_f1", "quadratic_kappa")  # of predicted classes, not of their probabilities
-LOWEST = {"r2": -math.inf, "quadratic_kappa": -1.0, "pearson": -1.0, "spearman": -1.0}  # others 0
-TITLES = {
-    "c_index": "c-index",
-    "c_index_uno": "Uno's c-index",
-    "balanced_accuracy": "Bal. acc.",
-    "weighted_f1": "F1",
-    "quadratic_kappa": "Quadratic-weighted kappa",
-    "auroc": "AUROC",
-    "pearson": "Pearson's r",
-    "spearman": "Spearman's rho",
-    "r2": "R2",
-    "mae": "MAE",
-    "macro_auroc": "mean AUROC",
-}
-ELSEWHERE = {  # the same thing in other packages' words
-    **dict.fromkeys(("auc", "roc_auc", "roc-auc", "rocauc", "macro_auc"), "auroc"),
-    **dict.fromkeys(("bacc", "bal_acc", "balanced-accuracy", "balanced_acc", "macro_recall"), "balanced_accuracy"),
-    **dict.fromkeys(("f1", "f1_score", "f1-score", "f1_weighted", "weighted-f1"), "weighted_f1"),
-    **dict.fromkeys(("kappa", "qwk", "cohen_kappa", "cohens_kappa", "quadratic_weighted_kappa"), "quadratic_kappa"),
-    **dict.fromkeys(("cindex", "c-index", "ci", "concordance", "concordance_index", "harrell"), "c_index"),
-    **dict.fromkeys(("uno", "uno_c_index", "c_index_ipcw", "ipcw"), "c_index_uno"),
-    **dict.fromkeys(("r", "pearsonr", "pcc", "correlation"), "pearson"),
-    **dict.fromkeys(("rho", "spearmanr", "srcc"), "spearman"),
-    **dict.fromkeys(("r2_score", "rsquared", "r_squared"), "r2"),
-    **dict.fromkeys(("mean_absolute_error", "l1"), "mae"),
-}
-UNPRINTED = ("accuracy", "time_auc", "integrated_brier", "rmse")  # in metrics.csv, without an interval
+PRINTED = {kind: tuple(n for n, m in METRICS.items() if m.kind == kind and m.is_printed) for kind in JUDGES}
+SHOWN = {kind: tuple(name for name in names if METRICS[name].is_shown) for kind, names in PRINTED.items()}
+LOWER_IS_BETTER = tuple(name for name, metric in METRICS.items() if metric.is_error)
+THRESHOLD = tuple(name for name, metric in METRICS.items() if metric.of_classes)
 OF_LABEL = "auroc_"
 
 
@@ -68,24 +78,28 @@ def label_metric(label: str) -> str:
 
 def metric_range(name: str) -> tuple[float, float]:
     """Smallest and largest value that a metric can have."""
-    return LOWEST.get(name, 0.0), math.inf if name in LOWER_IS_BETTER else 1.0
+    metric = METRICS.get(name, Metric(""))
+    return metric.lowest, math.inf if metric.is_error else 1.0
 
 
 def metric_title(name: str) -> str:
-    """What tables call a metric."""
-    return TITLES.get(name) or (f"AUROC {name.removeprefix(OF_LABEL)}" if name.startswith(OF_LABEL) else name)
+    """Title of a metric in tables."""
+    if name.startswith(OF_LABEL):
+        return f"AUROC {name.removeprefix(OF_LABEL)}"
+    return METRICS.get(name, Metric("")).title or name
 
 
 def metric_problem(name: str, kind: str, labels: Sequence[str] = ()) -> str | None:
     """Why tables cannot print this metric, as the end of a sentence; None where they can. ``labels`` are those of the study."""
-    known = [*PRINTED[kind], *(label_metric(label) for label in labels)]
+    known = [*PRINTED[kind], *map(label_metric, labels)]
     if name in known:
         return None
-    if name in UNPRINTED:
-        return f"{name!r} has no interval and stands in metrics.csv only; tables print {', '.join(known)}"
-    if any(name in others for others in PRINTED.values()):
+    if name not in METRICS:
+        aliases = {alias: metric for metric in METRICS for alias in METRICS[metric].aliases.split()}
+        return f"there is no {name!r}; {suggestion(name, known, aliases)}"
+    if METRICS[name].is_printed:
         return f"{name!r} does not judge {JUDGES[kind]}; known are {', '.join(known)}"
-    return f"there is no {name!r}; {suggestion(name, known, ELSEWHERE)}"
+    return f"{name!r} has no interval and stands in metrics.csv only; tables print {', '.join(known)}"
 
 
 def confusion(

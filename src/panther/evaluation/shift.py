@@ -1,8 +1,6 @@
-"""How well something (the site, the label) can be read off slides, here and on sites that were not learned from; and whether the two are one.
+"""How well the site and the label can be read off slides, also on sites that were not learned from, and whether site and label coincide.
 
-Can the site be read off the prototype proportions? If so, a model on them may learn hospitals instead of disease.
-
-Embeddings of the same patients before and after something was done to them: what became of site and label.
+If the site can be read off the prototype proportions, a model on them may learn hospitals instead of disease.
 """
 
 from collections import Counter
@@ -46,14 +44,16 @@ class SiteAndLabel:
 
     def sentences(self, label: str | None) -> list[str]:
         """What it means."""
-        said = [f"The site can be read off the embeddings with a balanced accuracy of {self.site.words()}."]
+        lines = [f"The site can be read off the embeddings with a balanced accuracy of {self.site.words()}."]
         if self.label is not None:
-            said.append(f"{label} can be read with {self.label.words()}.")
+            lines.append(f"{label} can be read with {self.label.words()}.")
         if self.label_elsewhere is not None:
-            said.append(f"{label} of a site that was not learned from can be read with {self.label_elsewhere.words()}.")
+            lines.append(
+                f"{label} of a site that was not learned from can be read with {self.label_elsewhere.words()}."
+            )
         if self.confounding is not None and self.confounding >= CONFOUNDED:
-            said.append(confounded(self.confounding, str(label)))
-        return said
+            lines.append(confounded(self.confounding, str(label)))
+        return lines
 
 
 def confounded(v: float, label: str) -> str:
@@ -78,26 +78,20 @@ def read_site_and_label(
     check_whole("permutations", permutations, 1, 1_000_000)
     kernel = _gram(x)
     site, kept = _numbered(sites)
-    if len(np.unique(site)) < 2:
-        raise InputError(
-            f"A site shift needs at least two sites with {FEWEST} patients each; found {counted(sites)}. Give another column."
-        )
+    _check_two("sites", np.unique(site), sites)
     rng = np.random.default_rng(seed)
     read = _readable(kernel[np.ix_(kept, kept)], site, _random_folds, permutations, rng)
     if labels is None:
         return SiteAndLabel(read, patients=len(kept))
     label, rows = _numbered(labels)
-    if len(np.unique(label)) < 2:
-        raise InputError(
-            f"A label needs at least two values with {FEWEST} patients each; found {counted(labels)}. Give another column."
-        )
-    own = np.array(sites)[rows]
+    _check_two("labels", np.unique(label), labels)
+    site_names = np.array(sites)[rows]
     here = _readable(kernel[np.ix_(rows, rows)], label, _random_folds, permutations, rng)
     elsewhere = None
-    if len(np.unique(own)) > 1:
-        by_site = [np.flatnonzero(own == name) for name in np.unique(own)]
+    if len(np.unique(site_names)) > 1:
+        by_site = [np.flatnonzero(site_names == name) for name in np.unique(site_names)]
         elsewhere = _readable(kernel[np.ix_(rows, rows)], label, lambda n, rng: [by_site], permutations, rng)
-    return SiteAndLabel(read, here, elsewhere, cramers_v(own.tolist(), label.tolist()), len(kept))
+    return SiteAndLabel(read, here, elsewhere, cramers_v(site_names.tolist(), label.tolist()), len(kept))
 
 
 def per_patient(
@@ -108,16 +102,23 @@ def per_patient(
     where = {name: row for row, name in enumerate(names)}
     belongs = np.zeros((len(names), len(x)))
     belongs[[where[name] for name in patients], np.arange(len(x))] = 1
-    found: dict[str, list[str]] = {}
-    for column, values in columns.items():
-        own: dict[str, str] = {}
-        for name, value in zip(patients, values, strict=True):
-            if own.setdefault(name, value) != value:
-                raise InputError(
-                    f"Patient {name} has slides with two values of {column} ({own[name]} and {value}); correct the table."
-                )
-        found[column] = [own[name] for name in names]
-    return belongs @ x / belongs.sum(1, keepdims=True), found
+    by_patient = {column: _constant(column, patients, values) for column, values in columns.items()}
+    kept = {column: [value[name] for name in names] for column, value in by_patient.items()}
+    return belongs @ x / belongs.sum(1, keepdims=True), kept
+
+
+def _constant(column: str, patients: Sequence[str], values: Sequence[str]) -> dict[str, str]:
+    """Value of each patient; one with slides of two values is refused."""
+    value_of: dict[str, str] = {}
+    for name, value in zip(patients, values, strict=True):
+        if value_of.setdefault(name, value) != value:
+            raise InputError(f"Patient {name} has slides with two values of {column} ({value_of[name]} and {value})")
+    return value_of
+
+
+def _check_two(what: str, values: Sequence[object] | np.ndarray, every: Sequence[object]) -> None:
+    if len(values) < 2:
+        raise InputError(f"{what}: {counted(every)}, expected two or more with {FEWEST} patients each")
 
 
 def cramers_v(one: Sequence[object], other: Sequence[object]) -> float:
@@ -168,6 +169,10 @@ def _readable(
         for test in parts:
             train = np.setdiff1d(np.arange(n), test)
             repeat[np.ix_(test, train)] = _ridge(kernel[np.ix_(train, train)], kernel[np.ix_(test, train)])
+    return _against_chance(smoother, y, permutations, rng)
+
+
+def _against_chance(smoother: np.ndarray, y: np.ndarray, permutations: int, rng: np.random.Generator) -> Readable:
     accuracy = _balanced_accuracy(smoother, y)
     null = np.array([_balanced_accuracy(smoother, rng.permutation(y)) for _ in range(permutations)])
     return Readable(accuracy, float(null.mean()), float((1 + (null >= accuracy).sum()) / (1 + permutations)))
@@ -234,13 +239,11 @@ def site_shift(
     """
     bad = np.flatnonzero(~np.isfinite(weights).all(1) | (weights < 0).any(1) | (weights.sum(1) == 0))
     if len(bad):
-        raise InputError(
-            f"The proportions of {samples[bad[0]]} (and {len(bad) - 1} more) are NaN, negative or all zero; nothing can be said of them."
-        )
+        raise InputError(f"Proportions of {samples[bad[0]]} (and {len(bad) - 1} more) are NaN, negative or all zero")
     check_seed(seed)
     check_whole("permutations", permutations, 1, 1_000_000)
     groups = list(groups) if groups is not None else list(samples)
-    site_of = _site_of_groups(groups, sites)
+    site_of = _constant("the site", groups, sites)
     names = sorted(site_of)
     mean = {g: np.zeros(weights.shape[1]) for g in names}
     for group, row in zip(groups, weights, strict=True):
@@ -249,31 +252,23 @@ def site_shift(
     y = np.array([site_of[g] for g in names])
     count = Counter(y.tolist())
     judged = {site: n for site, n in sorted(count.items()) if n >= FEWEST}
-    if len(judged) < 2:
-        raise InputError(
-            f"A site shift needs at least two sites with {FEWEST} patients each; found {counted(y.tolist())}. Give another column."
-        )
+    _check_two("sites", list(judged), y.tolist())
     keep = np.isin(y, list(judged))
     x, y = x[keep], np.searchsorted(list(judged), y[keep])  # sites as numbers
     rng = np.random.default_rng(seed)
-    smoother = _cross_validated_ridge(x, rng)
-    accuracy = _balanced_accuracy(smoother, y)
-    null = np.array([_balanced_accuracy(smoother, rng.permutation(y)) for _ in range(permutations)])
-    p_value = float((1 + (null >= accuracy).sum()) / (1 + permutations))
+    read = _against_chance(_cross_validated_ridge(x, rng), y, permutations, rng)
     collapsed = tuple(s for s, row in zip(samples, weights, strict=True) if _effective(row) < COLLAPSED)
     left_out = {site: n for site, n in sorted(count.items()) if site not in judged}
-    sentence = _sentence(accuracy, float(null.mean()), p_value, len(judged), collapsed, len(samples))
-    return ShiftReport(judged, left_out, accuracy, float(null.mean()), p_value, collapsed, sentence)
-
-
-def _site_of_groups(groups: Sequence[str], sites: Sequence[str]) -> dict[str, str]:
-    site_of: dict[str, str] = {}
-    for group, site in zip(groups, sites, strict=True):
-        if site_of.setdefault(group, site) != site:
-            raise InputError(
-                f"Patient {group} has slides of two sites ({site_of[group]} and {site}); correct the table."
-            )
-    return site_of
+    verdict = "There may be a site shift" if read.p_value < DOUBTFUL else "No site shift found"
+    sentence = f"{verdict} in the proportions: balanced accuracy {read.words()}."
+    if read.p_value <= ALPHA:
+        sentence = (
+            f"Warning: the proportions separate the {len(judged)} sites: balanced accuracy {read.words()}; "
+            "split by site (site-preserving folds), and distrust differences between groups that come from different sites."
+        )
+    if collapsed:
+        sentence += f" {len(collapsed)} of {len(samples)} samples collapse into one prototype, e.g. {collapsed[0]}."
+    return ShiftReport(judged, left_out, read.accuracy, read.chance, read.p_value, collapsed, sentence)
 
 
 def _cross_validated_ridge(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -296,22 +291,6 @@ def _cross_validated_ridge(x: np.ndarray, rng: np.random.Generator) -> np.ndarra
 def _effective(row: np.ndarray) -> float:
     p = row[row > 0]
     return float(np.exp(-(p * np.log(p)).sum()))
-
-
-def _sentence(
-    accuracy: float, chance: float, p_value: float, sites: int, collapsed: tuple[str, ...], samples: int
-) -> str:
-    if p_value <= ALPHA:
-        said = (
-            f"Warning: the proportions tell the {sites} sites apart (balanced accuracy {accuracy:.2f}, chance {chance:.2f}, p = {p_value:.3f}): "
-            "split by site (site-preserving folds), and distrust differences between groups that come from different sites."
-        )
-    else:
-        found = "There may be a site shift" if p_value < DOUBTFUL else "No site shift found"
-        said = f"{found} in the proportions (balanced accuracy {accuracy:.2f}, chance {chance:.2f}, p = {p_value:.3f})."
-    if collapsed:
-        said += f" {len(collapsed)} of {samples} samples collapse into one prototype, e.g. {collapsed[0]}."
-    return said
 
 
 CHANGED = 0.05  # a smaller change of balanced accuracy is none
@@ -344,15 +323,13 @@ def patients_of(path: Path, names: Mapping[str, str | None], like: PatientRows |
         raise InputError(f"{path}: its parts name other samples; write it again with `panther embed`.")
     patients = columns.get(str(names["patient"]), samples)
     kept = {site: columns[site]} | ({} if label is None else {label: columns[label]})
-    x, found = per_patient(np.asarray(vectors, np.float64), patients, kept)
-    rows = PatientRows(sorted(set(patients)), x, found[site], None if label is None else found[label])
+    x, per_name = per_patient(np.asarray(vectors, np.float64), patients, kept)
+    rows = PatientRows(sorted(set(patients)), x, per_name[site], None if label is None else per_name[label])
     if like is None:
         return rows
     common = set(rows.names) & set(like.names)
     if not common:
-        raise InputError(
-            f"{path}: has no patient in common with the other embeddings; give embeddings of the same slides."
-        )
+        raise InputError(f"{path}: has no patient in common with the other embeddings")
     return rows.of(common)
 
 
@@ -363,12 +340,12 @@ def changes(before: SiteAndLabel, after: SiteAndLabel, label: str | None) -> lis
         (f"{label} among all sites", before.label, after.label),
         (f"{label} on sites that were not learned from", before.label_elsewhere, after.label_elsewhere),
     ]
-    return [_change(what, one, other) for what, one, other in pairs if one is not None and other is not None]
-
-
-def _change(what: str, before: Readable, after: Readable) -> str:
-    difference = after.accuracy - before.accuracy
-    word = "as well as before" if abs(difference) < CHANGED else "better" if difference > 0 else "less well"
-    return (
-        f"  {what} is read {word}: {before.accuracy:.2f} before, {after.accuracy:.2f} now (chance {after.chance:.2f})"
-    )
+    lines = []
+    for what, one, other in pairs:
+        if one is not None and other is not None:
+            difference = other.accuracy - one.accuracy
+            word = "better" if difference > 0 else "less well"
+            word = "as well as before" if abs(difference) < CHANGED else word
+            scores = f"{one.accuracy:.2f} before, {other.accuracy:.2f} now (chance {other.chance:.2f})"
+            lines.append(f"  {what} is read {word}: {scores}")
+    return lines

@@ -1,9 +1,4 @@
-"""What guessing gives: the number that a result has to beat.
-
-Who is served worse: groups of patients by a column of the table, and the worst of them.
-
-What a table of results says, in sentences: which is best, which only ties, and what a score does not say.
-"""
+"""Chance, groups that are served worse, and a table of results in sentences: which row is best, which only ties, and what a score does not say."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -12,19 +7,9 @@ import pandas as pd
 
 from panther.errors import InputError
 from panther.evaluation.intervals import is_perfect
-from panther.evaluation.metrics import LOWER_IS_BETTER, OF_LABEL
+from panther.evaluation.metrics import LOWER_IS_BETTER, METRICS, OF_LABEL, Metric
 from panther.storage.tables import with_points
 
-CHANCE = {
-    "c_index": 0.5,
-    "c_index_uno": 0.5,
-    "auroc": 0.5,
-    "quadratic_kappa": 0.0,
-    "pearson": 0.0,
-    "spearman": 0.0,
-    "r2": 0.0,
-    "macro_auroc": 0.5,
-}  # wherever it is tested; balanced accuracy depends on the classes there
 BALANCED = "balanced_accuracy"
 
 
@@ -43,7 +28,7 @@ def chance(metric: str, predictions: pd.DataFrame) -> float | None:
     """
     if metric == BALANCED:
         return float((1 / (patients_of_classes(predictions) > 0).sum(axis=1)).mean())
-    return CHANCE["auroc"] if metric.startswith(OF_LABEL) else CHANCE.get(metric)
+    return METRICS.get("auroc" if metric.startswith(OF_LABEL) else metric, Metric("")).chance
 
 
 def chance_in_resamples(metric: str, predictions: pd.DataFrame) -> float | None:
@@ -85,8 +70,7 @@ def group_names(values: pd.Series, column: str, own: Collection[str] | None = No
         return pd.Series(words[third], index=numbers.index).reindex(values.index, fill_value="")
     if known.nunique() > MOST_GROUPS:
         raise InputError(
-            f"The column {column!r} has {known.nunique()} different values, so its groups would be single patients; "
-            f"evaluate_by takes columns of at most {MOST_GROUPS} values, or of numbers."
+            f"evaluate_by: {column!r} has {known.nunique()} different values, expected at most {MOST_GROUPS}, or numbers"
         )
     return values
 

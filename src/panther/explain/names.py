@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from panther.errors import InputError, said_of
+from panther.errors import InputError, error_context
 from panther.explain import palette
 from panther.storage.files import read_text
 
@@ -62,9 +62,9 @@ def parse_namings(path: Path, text: str, count: int) -> dict[int, Naming]:
     """Namings in the text of a names file; the ending of ``path`` says which kind of file it is."""
     namings: dict[int, Naming] = {}
     for key, values in (_read_csv if path.suffix.lower() in SEPARATORS else _read_yaml)(path, text):
-        with said_of(path):
+        with error_context(path):
             prototype = prototype_number(key, count)
-        with said_of(f"{path}: C{prototype}"):
+        with error_context(f"{path}: C{prototype}"):
             naming = _as_naming(values)
             if naming == Naming():
                 continue  # a list of all prototypes with some not yet named

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from panther.aggregators.embed import run_on
 from panther.aggregators.sharing import placed
-from panther.errors import InputError, not_finite, said_of, too_large
+from panther.errors import InputError, error_context, not_finite, too_large
 from panther.explain.geometry import Grid, View, blank_view, grid
 from panther.explain.names import Names, Naming, as_namings
 from panther.explain.palette import Paint
@@ -134,7 +134,7 @@ def of_slide(refs: Sequence[Openable], slide: Path) -> Sequence[Openable]:
     """Features of one slide's image: those of its name, or the only ones that were named."""
     name = slide_name(slide)
     same = [ref for ref in refs if ref.sample == name]
-    if not same and len(refs) == 1 and getattr(refs[0], "meant", True):
+    if not same and len(refs) == 1 and getattr(refs[0], "explicit", True):
         return refs
     if not same:
         raise InputError(
@@ -192,7 +192,7 @@ def locate(bag: Bag, slide: Slide | None = None) -> Grid:
     check_patches(bag)
     if bag.places is None:
         raise InputError(f"{bag.source}: the file has no coordinates, expected `coords` (h5 of TRIDENT, CLAM, STAMP)")
-    with said_of(bag.source):
+    with error_context(bag.source):
         cells = grid(bag.places(), bag.spec, None if slide is None else slide.mpp)
     if slide is not None:
         # a padded patch may end beyond the slide, however far

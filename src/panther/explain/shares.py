@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from panther.errors import InputError, listed, said_of
+from panther.errors import InputError, error_context, listed
 from panther.evaluation.intervals import Interval, Resampled, differences, holm, intervals, resample
 from panther.storage.embeddings import EmbeddingTable, is_in_memory, of_memory, read_weights
 from panther.storage.tables import is_missing, plain_labels, read_csv, with_points
@@ -176,7 +176,7 @@ def factor_of(rows: "pd.DataFrame", name: str, source: str, patients: Mapping[st
     present = texts[~is_missing(texts)]
     if present.empty:
         raise InputError(f"{source}: the column {name!r} is empty for all {len(rows)} slides")
-    with said_of(source):
+    with error_context(source):
         return factor(name, dict(present), patients, categories=categories)
 
 

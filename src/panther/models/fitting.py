@@ -1,13 +1,8 @@
-"""The one way a model is trained: `panther train`, every fold of a study and the Python function `train` come through :func:`fit_model`.
-
-Covariates beside the embeddings that a model is trained on.
-
-Training of one model on a whole cohort.
-"""
+"""The one way a model is trained: `panther train`, every fold of a study and the Python function `train` come through :func:`fit_model`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -34,7 +29,7 @@ from panther.models.tasks import Prediction, Task, check_loss, fit_task
 from panther.models.trainer import ArraySource, BatchSource, fit, predict_logits
 from panther.patches import in_common
 from panther.prototypes import KMeansSettings, fit_bags
-from panther.prototypes.patches import BagInfo, example, scan_bags
+from panther.prototypes.patches import example, scan_bags
 from panther.storage.bags import finite_content
 from panther.storage.prototypes import as_prototypes
 from panther.store import hash_contents, hash_of
@@ -61,11 +56,6 @@ class TrainingRecipe:
     def supervised(self) -> bool:
         """Whether the method is a network of its own."""
         return self.method.name in networks
-
-    @property
-    def needs_prototypes(self) -> bool:
-        """Whether the method stands on prototypes."""
-        return needs_prototypes(self.method)
 
 
 @dataclass(frozen=True)
@@ -122,10 +112,6 @@ class FittedModel:
     parts: Parts  # those who could be embedded
     predict: Callable[[str], Prediction]  # part -> predictions
 
-    def predictions(self) -> dict[str, Prediction]:
-        """Predictions of every part."""
-        return {part: self.predict(part) for part in self.parts.ids}
-
 
 class _Trained(NamedTuple):
     network: nn.Module
@@ -165,29 +151,22 @@ def fit_model(
     inner_folds : int
         Where there is no `val`: models fitted without a fold of the training part each, whose predictions of it calibrate; 0: none.
     """
-
-    def train(parts: Parts, checkpoint: Path | None = None) -> FittedModel:
-        if isinstance(data, Bags):
-            return _fit_on_bags(recipe, parts, data, checkpoint, track)
-        return _fit_on_embeddings(recipe, parts, data, checkpoint, track)
-
-    fitted = train(parts, checkpoint)
-    sure = fit_sureness(fitted, _seen(fitted, data), train, inner_folds, recipe.by_class)
+    fit_on = _fit_on_bags if isinstance(data, Bags) else _fit_on_embeddings
+    train = partial(fit_on, recipe, data=data, track=track)  # type: ignore[arg-type]  # of its type
+    fitted = train(parts, checkpoint=checkpoint)
+    names, scaler = fitted.parts.ids["train"], fitted.model.scaler
+    if isinstance(data, Bags):
+        x = mean_features(data.refs[name] for name in names)
+    else:
+        assert scaler is not None
+        position = {name: row for row, name in enumerate(data.names)}
+        x = scaler(torch.from_numpy(np.array(data.x[[position[name] for name in names]]))).numpy()
+    sure = fit_sureness(fitted, x, train, inner_folds, recipe.by_class)
     return replace(fitted, model=replace(fitted.model, sure=sure))
 
 
-def _seen(fitted: FittedModel, data: Embedded | Bags) -> np.ndarray:
-    """What the model knows of its training samples (n, D): their scaled embeddings, or the mean features of their bags."""
-    names, scaler = fitted.parts.ids["train"], fitted.model.scaler
-    if isinstance(data, Bags):
-        return mean_features(data.refs[name] for name in names)
-    assert scaler is not None
-    position = {name: row for row, name in enumerate(data.names)}
-    return scaler(torch.from_numpy(np.array(data.x[[position[name] for name in names]]))).numpy()
-
-
 def _fit_on_embeddings(
-    recipe: TrainingRecipe, parts: Parts, data: Embedded, checkpoint: Path | None, track: Track
+    recipe: TrainingRecipe, parts: Parts, checkpoint: Path | None = None, *, data: Embedded, track: Track
 ) -> FittedModel:
     """A scaling and a head."""
     parts = parts.known(data.names)
@@ -216,13 +195,12 @@ def _fit_on_embeddings(
         shape = token_shape(scaler.columns(columns))
         head = build_head(recipe.head.name, shape, task.n_outputs, recipe.head.options, seed=settings.seed)
         trained = _fit_network(head, source, parts, task, settings, checkpoint, track, worth_keeping=HEAD_SECONDS)
-    about, baseline = _about(recipe, parts), column_means(train).float()
-    model = embedding_model(recipe.method, recipe.head, task, trained.network, data.blocks, scaler, about, baseline)
-    return _finished(model, trained, parts)
+    made = (data.blocks, scaler, _about(recipe, parts), column_means(train).float())
+    return _finished(embedding_model(recipe.method, recipe.head, task, trained.network, *made), trained, parts)
 
 
 def _fit_on_bags(
-    recipe: TrainingRecipe, parts: Parts, data: Bags, checkpoint: Path | None, track: Track
+    recipe: TrainingRecipe, parts: Parts, checkpoint: Path | None = None, *, data: Bags, track: Track
 ) -> FittedModel:
     """A network with a head of its own."""
     task = fit_task(recipe.loss.name, parts.targets["train"], **recipe.loss.options)
@@ -299,9 +277,7 @@ class Clinic:
     def check(self, recipe: TrainingRecipe) -> list[str]:
         """Refuse columns that cannot be read, and networks; notes about columns that say nothing, or the target itself."""
         if recipe.supervised:
-            raise InputError(
-                f"{recipe.method.name} is a network on patches, which reads no covariates; leave out `covariates=`, or take an embedding."
-            )
+            raise InputError(f"covariates: {recipe.method.name} is a network on patches, which reads none")
         return check_covariates(self.cohort, self.specs)
 
     def beside(self, recipe: TrainingRecipe, data: Embedded) -> tuple[TrainingRecipe, Embedded]:
@@ -347,14 +323,10 @@ def check_prototypes(prototypes: Prototypes | Path | str, count: int | None, rec
     """Prototypes to train on; refused where the recipe has no use for them."""
     source = str(prototypes) if isinstance(prototypes, (str, Path)) else "prototypes"
     fitted = as_prototypes(prototypes)
-    if not recipe.needs_prototypes:
-        raise InputError(
-            f"{source}: found prototypes, expected none: the method {recipe.method.name} does not use them"
-        )
+    if not needs_prototypes(recipe.method):
+        raise InputError(f"{source}: found prototypes, expected none for the method {recipe.method.name}")
     if recipe.supervised and fitted.alignment is not None:
-        raise InputError(
-            f"{source}: slides were centred first (centre={fitted.alignment.kind}), but {recipe.method.name} reads features as they are"
-        )
+        raise InputError(f"{source}: centred by {fitted.alignment.kind}, which {recipe.method.name} cannot use")
     if count not in (None, len(fitted)):
         raise InputError(f"{source}: found {len(fitted)} prototypes, expected n_prototypes = {count}")
     return fitted
@@ -381,7 +353,7 @@ def train_model(
     if not refs:
         raise InputError(f"None of the {len(bags)} samples can be read. {example(failures)}")
     target = target.take(np.flatnonzero([bag.sample in refs for bag in bags]))
-    if not recipe.needs_prototypes:
+    if not needs_prototypes(recipe.method):
         prototypes = None
     elif prototypes is None:
         fitted = fit_bags(list(refs.values()), recipe.prototypes, work=work)
@@ -395,8 +367,9 @@ def train_model(
         if not contents:
             raise InputError(f"None of the {len(bags)} samples can be trained on. {example(failures)}")
     else:
-        basis = prototypes or _space(infos)
-        made = made_by(recipe.method)
+        encoder = next((info.encoder for info in infos.values() if info.encoder), None)
+        spec, dim = in_common([info.spec for info in infos.values()]), next(iter(infos.values())).dim
+        basis, made = prototypes or FeatureSpace(dim, encoder, spec), made_by(recipe.method)
         table = embed_bags(list(refs.values()), basis, made.name, made.options, work=work)
         data = Embedded(table.vectors, table.samples, (Block(recipe.method, basis),))
         if clinic is not None:
@@ -413,9 +386,3 @@ def _content(ref: Openable) -> str:
     if not len(ref.open()):
         raise InputError(f"{ref.sample}: zero patches; it is left out.")
     return finite_content(ref)
-
-
-def _space(infos: Mapping[str, BagInfo]) -> FeatureSpace:
-    """What the features of all bags are, which were found to be alike."""
-    encoder = next((info.encoder for info in infos.values() if info.encoder), None)
-    return FeatureSpace(next(iter(infos.values())).dim, encoder, in_common([info.spec for info in infos.values()]))

@@ -1,7 +1,4 @@
-"""A trained model as a value: prototypes, scaling, head or network, settings, and what it was trained on.
-
-A trained model as one portable file.
-"""
+"""A trained model as a value and as one portable file: prototypes, scaling, head or network, settings, and what it was trained on."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +11,7 @@ from torch import Tensor, nn
 from panther.cohort.load import CohortReport
 from panther.errors import InputError, listed
 from panther.mil import build_model, networks, revision
-from panther.models.blocks import Block, Columns, columns_of, needs_prototypes
+from panther.models.blocks import Block, columns_of, needs_prototypes
 from panther.models.heads import PROBE, build_head, token_shape
 from panther.models.scaling import AnyScaler, Scaler, scaler_from_state, scaler_parts
 from panther.models.settings import Named
@@ -48,9 +45,7 @@ class Model:
     failures: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        made = (
-            self.method.title if self.prototypes is None else f"{self.method.title} ({len(self.prototypes)} prototypes)"
-        )
+        made = self.method.title + (f" ({len(self.prototypes)} prototypes)" if self.prototypes is not None else "")
         outputs = f" of {listed(self.task.output_names, 5)}" if len(self.task.output_names) > 1 else ""
         trained = f"trained on {len(self.about.get('samples', ()))} samples"
         return f"<Model {made}, {self.head.title}: {self.task.kind}{outputs}; {trained}>"
@@ -110,11 +105,8 @@ def check_bag(model: Model, ref: Openable) -> None:
     """Refuse features that the model was not trained on."""
     bag = ref.open()
     if bag.dim != model.dim or not same_encoder(bag.encoder, model.encoder):
-        raise InputError(
-            f"{bag.source}: has {bag.dim} features of {encoder_words(bag.encoder)}, "
-            f"but the model was trained on {model.dim} of {encoder_words(model.encoder)}; "
-            "encode the slides with the same encoder."
-        )
+        expected = f"{model.dim} of {encoder_words(model.encoder)}, as in the training"
+        raise InputError(f"{bag.source}: {bag.dim} features of {encoder_words(bag.encoder)}, expected {expected}")
     check_resolution(bag, model.spec, "the model was trained on")
 
 
@@ -166,20 +158,28 @@ def save_model(model: Model, path: Path | str) -> None:
         "method": model.method.model_dump(),
         "head": model.head.model_dump(),
         "task": model.task.settings(),
-        "dim": model.dim,
-        "encoder": model.encoder,
-        "normalise": p.projection.normalise if p is not None else False,
-        "patch_spec": model.spec.known(),
+        **_about_basis(p, model.dim, model.encoder, model.spec),
         "about": dict(model.about),
         "sure": model.sure.settings(),
     }
-    if p is not None and p.alignment is not None:
-        about["alignment"] = p.alignment.settings()
     if model.blocks:
-        about["blocks"] = [_block_about(block) for block in model.blocks]
+        about["blocks"] = [
+            {"method": block.method.model_dump(), **_about_basis(basis, basis.dim_in, basis.encoder, basis.spec)}
+            for block in model.blocks
+            for basis in [block.basis]
+        ]
     if model.method.name in networks:
         about["revision"] = revision(model.method.name)
     write_tensors(Path(path), tensors, _KEY, about)
+
+
+def _about_basis(basis: Basis | None, dim: int, encoder: str | None, spec: PatchSpec) -> dict[str, Any]:
+    """Plain values of what a representation stands on."""
+    about = {"dim": dim, "encoder": encoder, "normalise": False, "patch_spec": spec.known()}
+    if isinstance(basis, Prototypes):
+        about["normalise"] = basis.projection.normalise
+        about |= {} if basis.alignment is None else {"alignment": basis.alignment.settings()}
+    return about
 
 
 def _prototype_tensors(prefix: str, basis: Basis | None) -> dict[str, Tensor]:
@@ -196,19 +196,6 @@ def _prototype_tensors(prefix: str, basis: Basis | None) -> dict[str, Tensor]:
         f"{prefix}.centroids": basis.centroids,
         **{f"{prefix}.{name}": tensor for name, tensor in optional.items() if tensor is not None},
         **alignment_tensors(f"{prefix}.alignment", basis.alignment),
-    }
-
-
-def _block_about(block: Block) -> dict[str, Any]:
-    basis = block.basis
-    alignment = basis.alignment if isinstance(basis, Prototypes) else None
-    return {
-        **({} if alignment is None else {"alignment": alignment.settings()}),
-        "method": block.method.model_dump(),
-        "dim": basis.dim_in,
-        "encoder": basis.encoder,
-        "normalise": basis.projection.normalise if isinstance(basis, Prototypes) else False,
-        "patch_spec": basis.spec.known(),
     }
 
 
@@ -261,51 +248,46 @@ def _read(path: Path, *, with_tensors: bool = True) -> tuple[dict[str, Any], dic
 
 def _assembled(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Model:
     method, head, task = Named(**about["method"]), Named(**about["head"]), load_task(about["task"])
-    _check_revision(path, method.name, about)
-    baseline = tensors.get("baseline.mean")
-    weights = _under("network.", tensors)
-    sure = load_sureness(
-        path, about.get("sure") or {}, _under("cloud.", tensors), len(about["about"].get("samples", ())), AGAIN
-    )
+    baseline, weights, trained = tensors.get("baseline.mean"), _under("network.", tensors), about["about"]
+    cloud, samples = _under("cloud.", tensors), len(trained.get("samples", ()))
+    sure = load_sureness(path, about.get("sure") or {}, cloud, samples, AGAIN)
     if method.name in networks:
+        if about.get("revision", 1) != revision(method.name):  # its weights would mean something else
+            raise InputError(f"{path}: trained with another form of {method.name} ({trained.get('version')}); {AGAIN}.")
         prototypes = _prototypes(path, "prototypes", tensors, about)
-        _check_dim(path, about, prototypes)
         network = build_model(method.name, about["dim"], task.n_outputs, prototypes, method.options)
         _load_weights(path, network, weights)
         spec = spec_from(about.get("patch_spec"))
-        made = (about["dim"], about["encoder"], prototypes, None, about["about"], baseline, spec, sure)
+        made = (about["dim"], about["encoder"], prototypes, None, trained, baseline, spec, sure)
         return Model(method, head, task, network.eval(), *made)
-    blocks = _blocks(path, method, about, tensors)
+    if "blocks" in about:
+        parts = [(Named(**one["method"]), f"blocks.{n}", one) for n, one in enumerate(about["blocks"])]
+    else:
+        parts = [(method, "prototypes", dict(about))]
+    blocks = tuple(_block(path, of, prefix, facts, tensors) for of, prefix, facts in parts)
     state = _under("scaler.", tensors)
-    if not state:
-        raise InputError(f"{path}: the file is damaged (its scaling is missing); {AGAIN}.")
+    for what, is_missing in (("scaling", not state), ("mean embedding", baseline is None)):
+        if is_missing:
+            raise InputError(f"{path}: the file is damaged (its {what} is missing); {AGAIN}.")
+    assert baseline is not None
     for name, tensor in state.items():  # as written: the scaling makes float32 of whatever it gets
         check_tensor(path, f"the scaling's {name}", tensor, (None,) * tensor.ndim, AGAIN)
     scaler = scaler_from_state(state)
-    if baseline is None:
-        raise InputError(f"{path}: the file is damaged (its mean embedding is missing); {AGAIN}.")
     _check_scaling(path, blocks, scaler, baseline)
-    top = _head(head, scaler.columns(columns_of(blocks)), task.n_outputs)
+    columns = scaler.columns(columns_of(blocks))
+    if head.name == PROBE:
+        top = build_head("linear", (len(columns),), task.n_outputs)
+    else:
+        top = build_head(head.name, token_shape(columns), task.n_outputs, head.options)
     _load_weights(path, top, weights)
-    model = embedding_model(method, head, task, top.eval(), blocks, scaler, about["about"], baseline)
+    model = embedding_model(method, head, task, top.eval(), blocks, scaler, trained, baseline)
     return replace(model, sure=sure)
-
-
-def _blocks(path: Path, method: Named, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[Block, ...]:
-    """What the numbers are that the head reads."""
-    if "blocks" not in about:
-        return (_block(path, method, "prototypes", about, tensors),)
-    return tuple(
-        _block(path, Named(**own["method"]), f"blocks.{number}", own, tensors)
-        for number, own in enumerate(about["blocks"])
-    )
 
 
 def _block(path: Path, method: Named, prefix: str, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Block:
     prototypes = _prototypes(path, prefix, tensors, about)
     if prototypes is None and needs_prototypes(method):
         raise InputError(f"{path}: the file is damaged (its prototypes are missing); {AGAIN}.")
-    _check_dim(path, about, prototypes)
     space = FeatureSpace(about["dim"], about["encoder"], spec_from(about.get("patch_spec")))
     return Block(method, prototypes or space)
 
@@ -314,22 +296,12 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def _load_weights(path: Path, network: nn.Module, given: Mapping[str, Tensor]) -> None:
+def _load_weights(path: Path, network: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Refuse weights that are not those of the network that the file names."""
-    wanted = network.state_dict()
-    wrong = [n for n in {*wanted, *given} if n not in wanted or n not in given or not _same_kind(wanted[n], given[n])]
-    if wrong:
+    kinds = [{n: (t.shape, t.is_floating_point()) for n, t in some.items()} for some in (network.state_dict(), weights)]
+    if wrong := [name for name in {*kinds[0], *kinds[1]} if kinds[0].get(name) != kinds[1].get(name)]:
         raise InputError(f"{path}: the weights are not of the network it names (first: {min(wrong)}); {AGAIN}.")
-    network.load_state_dict(given)
-
-
-def _same_kind(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and one.is_floating_point() == other.is_floating_point()
-
-
-def _check_dim(path: Path, about: Mapping[str, Any], prototypes: Prototypes | None) -> None:
-    if prototypes is not None and prototypes.dim_in != about["dim"]:
-        raise InputError(f"{path}: says {about['dim']} features, but its prototypes take {prototypes.dim_in}; {AGAIN}.")
+    network.load_state_dict(weights)
 
 
 def _check_scaling(path: Path, blocks: Sequence[Block], scaler: AnyScaler, baseline: Tensor) -> None:
@@ -337,9 +309,7 @@ def _check_scaling(path: Path, blocks: Sequence[Block], scaler: AnyScaler, basel
     parts = scaler_parts(scaler)
     owners = [(block, len(columns)) for block in blocks for columns in block.parts()]
     if len(parts) != len(owners):
-        raise InputError(
-            f"{path}: the file is damaged (it has {len(parts)} scalings for {len(owners)} representations); {AGAIN}."
-        )
+        raise InputError(f"{path}: the file is damaged ({len(parts)} scalings for {len(owners)} blocks); {AGAIN}.")
     widths = [width for _, width in owners]
     for (block, width), part in zip(owners, parts, strict=True):
         for name, tensor in part.state().items():
@@ -357,15 +327,6 @@ def _shape(name: str, block: Block, part: Scaler, width: int) -> tuple[int | Non
     return (width if part.usual is None else width + block.basis.dim,)  # the slide's mean follows
 
 
-def _check_revision(path: Path, method: str, about: Mapping[str, Any]) -> None:
-    """Refuse a network that is built differently now: its weights would mean something else, if they fitted at all."""
-    if method in networks and about.get("revision", 1) != revision(method):
-        raise InputError(
-            f"{path}: trained with another form of {method} (panther-wsi {about['about'].get('version', 'of an earlier version')}) than this "
-            "version builds; train it again with `panther train`, or use that version."
-        )
-
-
 def _prototypes(path: Path, prefix: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Prototypes | None:
     names = ("centroids", "mean", "basis", "within_variance", "surprise")
     centroids, mean, basis, variance, surprise = (tensors.get(f"{prefix}.{name}") for name in names)
@@ -376,15 +337,11 @@ def _prototypes(path: Path, prefix: str, tensors: Mapping[str, Tensor], about: M
     projection = Projection(about["normalise"], mean, basis)
     check_tensor(path, "within-cluster variances", variance, centroids.shape[1:], AGAIN, least=0)
     check_surprise(path, surprise, AGAIN)
-    spec = spec_from(about.get("patch_spec"))
     alignment = read_alignment(
         path, f"{prefix}.alignment", about.get("alignment"), tensors, projection, centroids, AGAIN
     )
-    more: dict[str, Any] = {"spec": spec, "alignment": alignment, "surprise": surprise}
-    return Prototypes(centroids, variance, None, projection, about["encoder"], **more)
-
-
-def _head(head: Named, columns: Columns, n_outputs: int) -> nn.Module:
-    if head.name == PROBE:
-        return build_head("linear", (len(columns),), n_outputs)
-    return build_head(head.name, token_shape(columns), n_outputs, head.options)
+    more: dict[str, Any] = {"spec": spec_from(about.get("patch_spec")), "alignment": alignment, "surprise": surprise}
+    prototypes = Prototypes(centroids, variance, None, projection, about["encoder"], **more)
+    if prototypes.dim_in != about["dim"]:
+        raise InputError(f"{path}: says {about['dim']} features, but its prototypes take {prototypes.dim_in}; {AGAIN}.")
+    return prototypes

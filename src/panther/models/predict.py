@@ -1,13 +1,8 @@
-"""New samples as the rows that a model's head reads: embedded, given, or several side by side.
-
-How good the predictions of a trained model are, where a table knows the outcome.
-
-Predict new slides or patients with a trained model.
-"""
+"""Predict new slides or patients with a trained model, and score the predictions where a table has the outcome."""
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,8 +36,8 @@ from panther.storage.slide_vectors import vector_bags
 from panther.types import Openable, Prototypes
 
 
-def given_names(model: Model) -> list[str]:
-    """Names of the given vectors that a model reads."""
+def vector_names(model: Model) -> list[str]:
+    """Names of the precomputed vectors that a model reads."""
     return [_name(block) for block in model.representation() if block.method.name == PRECOMPUTED]
 
 
@@ -51,26 +46,22 @@ def reads_patches(model: Model) -> bool:
     return model.scaler is None or any(block.method.name not in UNMADE for block in model.representation())
 
 
-@dataclass(frozen=True, eq=False)
-class NewSamples:
-    """What a model may read of new samples."""
-
-    bags: Sequence[Openable]  # features of patches
-    given: Mapping[str, Sequence[Openable]] = field(
-        default_factory=dict
-    )  # vectors, by name: bags with one row per slide
-    clinic: pd.DataFrame | None = None  # one row per sample, strings: where covariates are read from
-
-
 class _Rows(NamedTuple):
     names: Sequence[str]
     vectors: np.ndarray
     failures: Mapping[str, str]
 
 
-def represent(model: Model, new: NewSamples, work: Work = HERE) -> tuple[list[str], np.ndarray, dict[str, str]]:
-    """Samples, their rows (n, D) and what failed; the mean of given vectors of a patient's slides is the patient's."""
-    tables = [_rows_of(block, new, work) for block in model.representation()]
+def _represent(
+    model: Model,
+    bags: Sequence[Openable],
+    vectors: Mapping[str, Sequence[Openable]],
+    clinic: pd.DataFrame | None,
+    work: Work,
+) -> tuple[list[str], np.ndarray, dict[str, str]]:
+    """Samples, their rows (n, D) and what failed; the mean of precomputed vectors of a patient's slides is the patient's."""
+    blocks = model.representation()
+    tables = [_rows_of(block, bags, vectors, clinic, work) for block in blocks]
     first = tables[0]
     failures = {name: why for table in tables for name, why in table.failures.items()}
     if len(tables) == 1:
@@ -78,7 +69,7 @@ def represent(model: Model, new: NewSamples, work: Work = HERE) -> tuple[list[st
     where = [{name: row for row, name in enumerate(table.names)} for table in tables]
     everyone = dict.fromkeys(name for table in tables for name in table.names)
     samples = [name for name in everyone if all(name in rows for rows in where)]
-    titles = [block.method.title for block in model.representation()]
+    titles = [block.method.title for block in blocks]
     for name in everyone:
         lacking = [title for title, rows in zip(titles, where, strict=True) if name not in rows]
         if lacking and name not in failures:
@@ -105,36 +96,33 @@ def with_new_sites(
         for block in model.blocks
     )
     prototypes = None if model.prototypes is None else grown(model.prototypes)
-    notes = dict.fromkeys(note for _, told in known.values() for note in told)
+    notes = dict.fromkeys(note for _, new in known.values() for note in new)
     return replace(model, blocks=blocks, prototypes=prototypes), list(notes)
 
 
-def _rows_of(block: Block, new: NewSamples, work: Work) -> _Rows:
+def _rows_of(
+    block: Block,
+    bags: Sequence[Openable],
+    vectors: Mapping[str, Sequence[Openable]],
+    clinic: pd.DataFrame | None,
+    work: Work,
+) -> _Rows:
     if block.method.name == COVARIATES:
-        return _clinical(block, new)
-    own = new.bags
+        fitted = load_covariates(block.method.options["columns"])
+        if clinic is None:
+            columns = listed([one.column for one in fitted.columns])
+            raise InputError(f"The model reads covariates ({columns}); give `table=`")
+        every = [*bags, *(bag for some in vectors.values() for bag in some)]
+        wanted = [name for name in dict.fromkeys(bag.sample for bag in every) if name in clinic.index]
+        rows = clinic.loc[wanted] if every else clinic
+        return _Rows(list(rows.index), fitted.encode(rows).astype(np.float32), {})
     if block.method.name == PRECOMPUTED:
-        if _name(block) not in new.given:
-            raise InputError(
-                f"The model reads vectors of {_name(block)!r}; give their file or folder with `embeddings={_name(block)}=PATH`."
-            )
-        own = new.given[_name(block)]
+        if _name(block) not in vectors:
+            raise InputError(f"The model reads vectors of {_name(block)!r}; they need `embeddings={_name(block)}=PATH`")
+        bags = vectors[_name(block)]
     made = made_by(block.method)
-    table = embed_bags(own, block.basis, made.name, made.options, work=work)
+    table = embed_bags(bags, block.basis, made.name, made.options, work=work)
     return _Rows(table.samples, table.vectors, table.failures)
-
-
-def _clinical(block: Block, new: NewSamples) -> _Rows:
-    """Covariates of those samples that the table and the features have."""
-    fitted = load_covariates(block.method.options["columns"])
-    if new.clinic is None:
-        raise InputError(
-            f"The model reads covariates ({listed([one.column for one in fitted.columns])}); give the table that has them with `table=`."
-        )
-    bags = [*new.bags, *(bag for own in new.given.values() for bag in own)]
-    wanted = [name for name in dict.fromkeys(bag.sample for bag in bags) if name in new.clinic.index]
-    rows = new.clinic.loc[wanted] if bags else new.clinic
-    return _Rows(list(rows.index), fitted.encode(rows).astype(np.float32), {})
 
 
 def _name(block: Block) -> str:
@@ -158,37 +146,31 @@ class Scores:
 
     def sentences(self) -> list[str]:
         """Scores for reading."""
-        who = ", ".join(f"{name} {n}" for name, n in self.counts.items())
-        known = f"whose outcome is known from {self.columns}"
-        head = f"Scored on {self.samples} samples of {self.patients} patients {known}: {who}."
-        return [
-            head,
-            *(f"  {metric_title(m)} {i.value:.3f} [{i.low:.3f}, {i.high:.3f}]" for m, i in self.metrics.items()),
-        ]
+        counts = ", ".join(f"{name} {n}" for name, n in self.counts.items())
+        who = f"{self.samples} samples of {self.patients} patients whose outcome is known from {self.columns}"
+        limits = [f"  {metric_title(m)} {i.value:.3f} [{i.low:.3f}, {i.high:.3f}]" for m, i in self.metrics.items()]
+        return [f"Scored on {who}: {counts}.", *limits]
 
     def to_dict(self) -> dict[str, Any]:
         """Scores for a machine."""
+
+        def plain(value: float) -> float | None:
+            return None if np.isnan(value) else value
+
         metrics = {
-            name: {"value": i.value, "ci_low": _plain(i.low), "ci_high": _plain(i.high), "resamples": i.resamples}
+            name: {"value": i.value, "ci_low": plain(i.low), "ci_high": plain(i.high), "resamples": i.resamples}
             for name, i in self.metrics.items()
         }
-        return {
-            "samples": self.samples,
-            "patients": self.patients,
-            "counts": dict(self.counts),
-            "columns": self.columns,
-            "metrics": metrics,
-            "notes": list(self.notes),
-        }
+        return {**vars(self), "counts": dict(self.counts), "metrics": metrics, "notes": list(self.notes)}
 
 
 def trained_task(model: Model, source: object = "the model") -> TaskSpec | None:
     """What a model was trained to predict, as columns of its table; None where its file, ``source``, does not say."""
-    said = model.about.get("task")
+    task = model.about.get("task")
     try:
-        return None if said is None else TaskSpec.model_validate(said)
+        return None if task is None else TaskSpec.model_validate(task)
     except ValidationError as error:
-        raise InputError(f"{source}: says {said!r} of its task, which is none; train it again.") from error
+        raise InputError(f"{source}: task {task!r} is none; train it again") from error
 
 
 def in_units(
@@ -204,7 +186,7 @@ def in_units(
     elif all(re.match(TCGA, slide) for slide in slides):
         patients, notes = {slide: slide[:12] for slide in slides}, []
     else:
-        why = "The model was trained on patients; without a table that names them every slide is predicted by itself."
+        why = "The model was trained on patients; without a table every slide is predicted by itself."
         return tuple(refs), "slide", [why]
     known = {slide: patients[without_suffix(slide)] for slide in slides}
     return group_by_patient(Listing(tuple(refs), {}), known)[0].refs, level, list(notes)
@@ -215,9 +197,8 @@ def known_outcomes(model: Model, task: TaskSpec, table: ClinicalTable, level: Le
     if task.kind != model.task.kind:
         predicts = PREDICTS[model.task.kind]
         raise InputError(f"The model predicts {predicts}; name the columns of such an outcome to score it.")
-    own = {"classes": tuple(model.task.names)} if isinstance(model.task, ClassTask) else {}
-    known = task.model_copy(update={**own, "level": level})
-    return make_cohort(table, known, slides)
+    classes = {"classes": tuple(model.task.names)} if isinstance(model.task, ClassTask) else {}
+    return make_cohort(table, task.model_copy(update={**classes, "level": level}), slides)
 
 
 def score(
@@ -239,50 +220,23 @@ def score(
 
     resampled = resample(lambda counts: model.task.judge(judged, target, None, counts), patients, RESAMPLES)
     metrics = {name: i for name, i in intervals(resampled).items() if not np.isnan(i.value)}
-    seen = _seen(model, [samples[i] for i in rows], split)
-    notes = [*seen, *_one_class(target), *_perfect(metrics, target, patients)]
-    return Scores(len(rows), len(set(patients)), target.counts(), metrics, cohort.report.columns, tuple(notes))
-
-
-def _seen(model: Model, samples: Sequence[str], split: str | None) -> list[str]:
-    seen = set(model.about.get("samples", ())) & set(samples)
-    if not seen:
-        return []
-    asked_for_test = split is not None and split.startswith("test")
-    remedy = (
-        f"train without them, or take them out of {split!r}"
-        if asked_for_test
-        else "score others, e.g. with `split=test`"
-    )
-    return [
-        f"{len(seen)} of the {len(samples)} scored samples were trained on, e.g. {min(seen)}: the scores say little about new "
-        f"patients; {remedy}."
-    ]
-
-
-def _one_class(target: Any) -> list[str]:
-    only = target.only_class() if isinstance(target, Classes) else None
-    return [] if only is None else [f"Of the scored, {about_one_class(len(target), only)}."]
-
-
-def _perfect(metrics: Mapping[str, Interval], target: Any, patients: np.ndarray) -> list[str]:
-    """What a perfect score does not say."""
-    bounds = exact_bounds(target.labels, patients) if isinstance(target, Classes) else {}
-    notes = []
+    notes, scored = [], {samples[i] for i in rows}
+    if seen := set(model.about.get("samples", ())) & scored:
+        remedy = (
+            "train without them" if split is not None and split.startswith("test") else "score others, `split=test`"
+        )
+        notes.append(f"{len(seen)} of the {len(scored)} scored samples were trained on, e.g. {min(seen)}; {remedy}.")
+    bounds: dict[str, float] = {}
+    if isinstance(target, Classes):
+        bounds = exact_bounds(target.labels, patients)
+        if (only := target.only_class()) is not None:
+            notes.append(f"Of the scored, {about_one_class(len(target), only)}.")
     for name, interval in metrics.items():
         if is_perfect(interval.value, name):
-            about = {
-                "metric": name,
-                "mean": interval.value,
-                "patients": len(set(patients)),
-                "exact_low": bounds.get(name, np.nan),
-            }
+            bound = bounds.get(name, np.nan)
+            about = {"metric": name, "mean": interval.value, "patients": len(set(patients)), "exact_low": bound}
             notes.append(f"{metric_title(name)} is 1: {about_perfect(pd.Series(about))}.")
-    return notes
-
-
-def _plain(value: float) -> float | None:
-    return None if np.isnan(value) else value
+    return Scores(len(rows), len(set(patients)), target.counts(), metrics, cohort.report.columns, tuple(notes))
 
 
 @dataclass(frozen=True)
@@ -310,7 +264,7 @@ class Predictions:
         return {"unit": self.level, "predictions": self.rows().to_dict("records"), "scores": scores}
 
 
-def open_given(
+def open_vectors(
     model: Model,
     features: Any,
     embeddings: Mapping[str, Path | str],
@@ -318,8 +272,8 @@ def open_given(
     split: str | None = None,
     columns: ColumnsLike = USUAL,
 ) -> dict[str, Listing]:
-    """Given vectors that a model reads, by name; where it reads nothing else and one alone, ``features`` may be their place."""
-    wanted = given_names(model)
+    """Precomputed vectors that a model reads, by name; where it reads nothing else and one alone, ``features`` may be their place."""
+    wanted = vector_names(model)
     for name in embeddings:
         if name not in wanted:
             raise InputError(f"The model reads no vectors of {name!r}; {suggestion(name, wanted)}.")
@@ -328,14 +282,10 @@ def open_given(
         places = {wanted[0]: features}
     for name in wanted:
         if name not in places:
-            raise InputError(
-                f"The model reads vectors of {name!r}; give their file or folder, `embeddings={name}=PATH`."
-            )
+            raise InputError(f"The model reads vectors of {name!r}; they need `embeddings={name}=PATH`")
     if features is None and (reads_patches(model) or not wanted):
-        what = (
-            "reads features of patches" if reads_patches(model) else "reads covariates alone, of slides with features"
-        )
-        raise InputError(f"The model {what}; give their folder.")
+        what = "features of patches" if reads_patches(model) else "covariates of slides with features"
+        raise InputError(f"The model reads {what}; give their folder.")
     return {name: vector_bags(places[name], table, split, columns) for name in wanted}
 
 
@@ -344,7 +294,7 @@ def predict_slides(
     chosen: Selection,
     level: Level | None = None,
     outcome: TaskSpec | None = None,
-    given: Mapping[str, Listing] | None = None,
+    vectors: Mapping[str, Listing] | None = None,
     *,
     work: Work = HERE,
 ) -> Predictions:
@@ -358,17 +308,21 @@ def predict_slides(
     wanted: Level = level or (task.level if task else "slide")
     cohort, notes = _outcomes(model, outcome, chosen, wanted)
     refs, unit, more = in_units(chosen.refs, wanted, chosen.table)
-    vectors = {name: in_units(listing.refs, unit, chosen.table)[0] for name, listing in (given or {}).items()}
+    in_unit = {name: in_units(listing.refs, unit, chosen.table)[0] for name, listing in (vectors or {}).items()}
     clinic = None if chosen.table is None else rows_per_sample(chosen.table, unit)
-    model, told = with_new_sites(model, refs, chosen.table, work)
-    names, predictions, failures = predict_bags(model, refs, vectors, clinic, work=work)
+    model, site_notes = with_new_sites(model, refs, chosen.table, work)
+    names, predictions, failures = predict_bags(model, refs, in_unit, clinic, work=work)
     split = chosen.table.split if chosen.table else None
     scores = None if cohort is None else score(model, names, predictions, cohort, split)
     if task is not None and unit != task.level and level is not None:
         more.append(f"The model was trained on {task.level}s, but predicts {unit}s here.")
-    notes = list(dict.fromkeys([*chosen.notes, *told, *more, *notes, *(scores.notes if scores else ())]))
+    notes = list(dict.fromkeys([*chosen.notes, *site_notes, *more, *notes, *(scores.notes if scores else ())]))
     table = _table(model, names, predictions, sure_columns(model, names, predictions, refs, work), cohort)
-    notes += _about_sureness(model, table)
+    outside = [
+        f"{row['sample']}: {row['sureness']}" for _, row in table.iterrows() if OUTSIDE in row.get("sureness", "")
+    ]
+    others = f" (and {len(outside) - 1} more)" if len(outside) > 1 else ""
+    notes += [*model.sure.why, *(f"{one}.{others}" for one in outside[:1])]
     return Predictions(table, unit, scores, notes, {**chosen.problems, **failures})
 
 
@@ -386,15 +340,6 @@ def _outcomes(
             raise
         return None, [f"The predictions are not scored. {error}"]
     return cohort, [*cohort.report.notes, *cohort.report.unused_rows("not scored")]
-
-
-def _about_sureness(model: Model, table: pd.DataFrame) -> list[str]:
-    """What the model does not know of its limits, and how many samples lie at the edge of what it has seen, or beyond."""
-    outside = [
-        f"{row['sample']}: {row['sureness']}." for _, row in table.iterrows() if OUTSIDE in row.get("sureness", "")
-    ]
-    more = f" (and {len(outside) - 1} more)" if len(outside) > 1 else ""
-    return [*model.sure.why, *([outside[0] + more] if outside else [])]
 
 
 def _table(
@@ -417,14 +362,14 @@ def _table(
 def predict_bags(
     model: Model,
     bags: Sequence[Openable],
-    given: Mapping[str, Sequence[Openable]] | None = None,
+    vectors: Mapping[str, Sequence[Openable]] | None = None,
     clinic: pd.DataFrame | None = None,
     *,
     work: Work = HERE,
 ) -> tuple[list[str], dict[str, np.ndarray], dict[str, str]]:
     """Samples, their predictions and what failed; features of another encoder are refused sample by sample."""
     if model.scaler is not None:
-        samples, x, failures = represent(model, NewSamples(bags, given or {}, clinic), work)
+        samples, x, failures = _represent(model, bags, vectors or {}, clinic, work)
         with torch.no_grad():
             blocks = [model.network(model.scaler(torch.from_numpy(x[i : i + 64].copy()))) for i in range(0, len(x), 64)]
         return samples, with_familiarity(model, model.task.predict(torch.cat(blocks)), x, model.scaler), failures

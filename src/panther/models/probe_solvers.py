@@ -73,12 +73,15 @@ def minimise(evaluate: Evaluate, newton_step: NewtonStep, start: np.ndarray) -> 
     return x
 
 
-def conjugate_gradients(product: Product, diagonal: np.ndarray, right: np.ndarray, tolerance: np.ndarray) -> np.ndarray:
-    """Solutions (W, P) of W positive definite systems, of which only products and the diagonal (W, P) are needed.
+def nearly_newton(product: Product, diagonal: np.ndarray, right: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """Newton steps H^-1 g (W, P) by conjugate gradients, from products with the positive definite H and its diagonal (W, P) alone.
 
-    Each ends when its residual is below ``tolerance`` (W,) of the right side, both measured by the diagonal. Rows come along their principal
-    axes, where the diagonal is nearly the matrix: a handful of products, whatever the penalty.
+    They are the more exact the nearer the minimum (``value`` (W,) is the loss): the error falls faster than in proportion, and far away no
+    effort is lost. Products may be in float32, which takes half the time: the gradient ``right`` decides where the minimum is. Rows come along
+    their principal axes, where the diagonal is nearly the matrix: a handful of products, whatever the penalty.
     """
+    left = (right**2 / diagonal).sum(1) / np.maximum(1.0, np.abs(value))  # about what the loss has still to fall
+    tolerance = np.clip(np.sqrt(left), ROUNDED, 0.1)
     x, residual = np.zeros_like(right), right
     direction = scaled = residual / diagonal
     size = np.vecdot(residual, scaled)
@@ -97,15 +100,6 @@ def conjugate_gradients(product: Product, diagonal: np.ndarray, right: np.ndarra
     return x
 
 
-def _nearly_newton(product: Product, diagonal: np.ndarray, gradient: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """Newton step, the more exact the nearer the minimum: the error falls faster than in proportion, and far away no effort is lost.
-
-    Its products may be in float32, which takes half the time: the gradient decides where the minimum is.
-    """
-    left = (gradient**2 / diagonal).sum(1) / np.maximum(1.0, np.abs(value))  # about what the loss has still to fall
-    return conjugate_gradients(product, diagonal, gradient, np.clip(np.sqrt(left), ROUNDED, 0.1))
-
-
 def solve_positive(matrices: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Solutions (W, m, k) for positive definite matrices (W, m, m), which are overwritten."""
     factors = (cho_factor(matrix.T, lower=False, overwrite_a=True, check_finite=False) for matrix in matrices)
@@ -117,28 +111,13 @@ def logistic(
 ) -> Coefficients:
     """Logistic regression; classes that are absent get a logit that never wins."""
     present = np.unique(labels)
-    if len(present) == 2:
-        found = _two_classes(z, labels == present[1], strength, None if start is None else _as_one(start, present))
-        beta, bias = _nothing(z, n_classes)
-        beta[:, :, present[1]], bias[:, present[0]], bias[:, present[1]] = found[:, :-1], 0.0, found[:, -1]
-        return Coefficients(beta, bias)
+    beta, bias = np.zeros((len(z), z.shape[2], n_classes)), np.full((len(z), n_classes), ABSENT)
+    if len(present) > 2:
+        return _many_classes(z, labels, Coefficients(beta, bias), strength, start)
     if len(present) == 1:
-        beta, bias = _nothing(z, n_classes)
         bias[:, present] = 0.0
         return Coefficients(beta, bias)
-    return _many_classes(z, labels, n_classes, strength, start)
-
-
-def _nothing(z: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    return np.zeros((len(z), z.shape[2], n_classes)), np.full((len(z), n_classes), ABSENT)
-
-
-def _as_one(start: Coefficients, present: np.ndarray) -> np.ndarray:
-    return np.concatenate([start.beta[:, :, present[1]], start.bias[:, present[1:]]], 1)
-
-
-def _two_classes(z: np.ndarray, positive: np.ndarray, strength: float, start: np.ndarray | None) -> np.ndarray:
-    """Coefficients and intercept (W, r + 1)."""
+    positive = labels == present[1]
     sign, y = np.where(positive, -1.0, 1.0), positive.astype(np.float64)
     rows = np.ones((*z.shape[:2], z.shape[2] + 1), _rough(z))
     rows[:, :, :-1] = z
@@ -159,9 +138,14 @@ def _two_classes(z: np.ndarray, positive: np.ndarray, strength: float, start: np
         def product(direction: np.ndarray) -> np.ndarray:
             return sums(weight * times(rows, direction.astype(rows.dtype)), rows) + penalty * direction
 
-        return gradient, _nearly_newton(product, diagonal, gradient, value)
+        return gradient, nearly_newton(product, diagonal, gradient, value)
 
-    return minimise(evaluate, newton_step, np.zeros((len(z), rows.shape[2])) if start is None else start)
+    x = np.zeros((len(z), rows.shape[2]))
+    if start is not None:
+        x = np.concatenate([start.beta[:, :, present[1]], start.bias[:, present[1:]]], 1)
+    x = minimise(evaluate, newton_step, x)
+    beta[:, :, present[1]], bias[:, present[0]], bias[:, present[1]] = x[:, :-1], 0.0, x[:, -1]
+    return Coefficients(beta, bias)
 
 
 def _rough(z: np.ndarray) -> type[np.floating[Any]]:
@@ -180,12 +164,11 @@ def sums(weight: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def _many_classes(
-    z: np.ndarray, labels: np.ndarray, n_classes: int, strength: float, start: Coefficients | None
+    z: np.ndarray, labels: np.ndarray, absent: Coefficients, strength: float, start: Coefficients | None
 ) -> Coefficients:
     from sklearn.linear_model import LogisticRegression
 
-    present = np.unique(labels)
-    beta, bias = _nothing(z, n_classes)
+    present, (beta, bias) = np.unique(labels), absent
     for number, rows in enumerate(z):
         model = LogisticRegression(C=1 / strength, max_iter=5000, tol=1e-6, warm_start=True)
         if start is not None:
@@ -219,7 +202,7 @@ def ridge_cox(
             return sums(along.astype(rows.dtype), rows) + strength * direction
 
         diagonal = sums(curvature.hazard.astype(rows.dtype), squares) + strength
-        return gradient, _nearly_newton(product, diagonal, gradient, value)
+        return gradient, nearly_newton(product, diagonal, gradient, value)
 
     return minimise(evaluate, newton_step, np.zeros((len(z), z.shape[2])) if start is None else start)
 

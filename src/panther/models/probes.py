@@ -172,7 +172,11 @@ class _Tried(NamedTuple):
 
 
 def fit_searched(x: np.ndarray, model: ProbeModel, search: Search) -> Probe:
-    """Fit a model to rows (n, D): with the best penalty or, where blocks are weighed, averaged over penalties and weights."""
+    """Fit a model to rows (n, D): with the best penalty or, where blocks are weighed, averaged over penalties and weights.
+
+    The average is by prior times tempered cross-validated likelihood: the best weighting alone follows noise. An average of linear models is
+    one linear model as well.
+    """
     x = np.asarray(x, np.float64)
     if not np.isfinite(x).all():
         row = int(np.flatnonzero(~np.isfinite(x).all(1))[0])
@@ -185,29 +189,21 @@ def fit_searched(x: np.ndarray, model: ProbeModel, search: Search) -> Probe:
         z = rotation.z[None]
         scores = _cross_validated(z, model, search)[0]
         strength = min(scores, key=scores.__getitem__) if scores else float(search.strengths[0])
-        found = model.solve(z, np.arange(len(x)), strength)
-        weight = rotation.back(found.beta[0])
-        return Probe(weight, found.bias[0] - mean @ weight, strength, scores)
-    return _averaged(centred, mean, blocks, model, search)
-
-
-def _averaged(
-    centred: np.ndarray, mean: np.ndarray, blocks: dict[str, np.ndarray], model: ProbeModel, search: Search
-) -> Probe:
-    """Average of the models with all weightings and penalties, by prior times tempered cross-validated likelihood.
-
-    The best weighting alone follows noise; an average of linear models is one linear model as well.
-    """
+        fitted = model.solve(z, np.arange(len(x)), strength)
+        weight = rotation.back(fitted.beta[0])
+        return Probe(weight, fitted.bias[0] - mean @ weight, strength, scores)
     weightings = block_weightings(list(blocks))
     if len(search.strengths) == 1:
         weightings = [Weighting(np.full(len(blocks), 1 / len(blocks)), 1.0)]  # nothing is cross-validated
     weighed = WeighedBlocks(centred, list(blocks.values()))
     rotations = [weighed.rotation(weighting.shares) for weighting in weightings]
-    scores = _cross_validated(_stacked(rotations), model, search)
+    width = max(rotation.z.shape[1] for rotation in rotations)  # zeros fill up the others, and change nothing
+    z = np.stack([np.pad(r.z, ((0, 0), (0, width - r.z.shape[1]))) for r in rotations])
+    all_scores = _cross_validated(z, model, search)
     tried: list[_Tried] = []
-    for number, (own, weighting) in enumerate(zip(scores, weightings, strict=True)):
-        found = own or {float(search.strengths[0]): 0.0}
-        tried += [_Tried(number, s, np.log(weighting.prior) - TEMPER * loss) for s, loss in found.items()]
+    for number, (scores, weighting) in enumerate(zip(all_scores, weightings, strict=True)):
+        losses = scores or {float(search.strengths[0]): 0.0}
+        tried += [_Tried(number, s, np.log(weighting.prior) - TEMPER * loss) for s, loss in losses.items()]
     log_weight = np.array([t.log_weight for t in tried])
     probability = np.exp(log_weight - log_weight.max())
     probability[probability < NEGLIGIBLE * probability.sum()] = 0.0
@@ -216,7 +212,7 @@ def _averaged(
     shares = probability @ np.array([weightings[t.weighting].shares for t in tried])
     likeliest = tried[int(probability.argmax())].strength
     named = {name: float(share) for name, share in zip(blocks, shares, strict=True)}
-    return Probe(weight, bias - mean @ weight, likeliest, scores[0] or {likeliest: 0.0}, named)
+    return Probe(weight, bias - mean @ weight, likeliest, all_scores[0] or {likeliest: 0.0}, named)
 
 
 def _mean_model(
@@ -235,12 +231,6 @@ def _mean_model(
             beta, bias = beta + p * found.beta[0], bias + p * found.bias[0]
         weight = weight + rotation.back(beta)
     return weight, bias
-
-
-def _stacked(rotations: list["Rotation"]) -> np.ndarray:
-    """Coordinates (W, n, r), those of fewer filled up with zeros, which change nothing."""
-    width = max(rotation.z.shape[1] for rotation in rotations)
-    return np.stack([np.pad(r.z, ((0, 0), (0, width - r.z.shape[1]))) for r in rotations])
 
 
 class WeighedBlocks:
@@ -306,48 +296,30 @@ def _cross_validated(z: np.ndarray, model: ProbeModel, search: Search) -> list[d
     if len(search.strengths) == 1:
         return scores
     parts = inner_folds(model.strata, search.folds, search.groups, search.seed)
-    held_out, going = _HeldOut(z, model, parts), np.arange(len(z))
+    trains = [np.setdiff1d(np.arange(z.shape[1]), test) for test in parts]
+    folds = [z[:, train] for train in trains] if model.held_out is None else []
+    starts: list[Coefficients | None] = [None] * len(parts)  # each penalty starts from the model of the stronger one
+    going = np.arange(len(z))
     for strength in sorted(map(float, search.strengths), reverse=True):
-        for own, loss in zip(going, held_out.losses(strength), strict=True):
-            scores[own][strength] = np.inf if np.isnan(loss) else model.score(loss)
-        worse = np.array([_only_worse(list(scores[own].values())) for own in going])
-        if worse.all():
+        if model.held_out is not None:
+            total = model.held_out(z, strength, parts)
+        else:
+            assert model.loss is not None
+            losses = np.empty((len(parts), len(z)))
+            for number, (train, test) in enumerate(zip(trains, parts, strict=True)):
+                starts[number] = fitted = model.solve(folds[number], train, strength, starts[number])
+                losses[number] = model.loss(fitted, z, train, test)
+            total = np.where(np.isnan(losses).all(0), np.nan, np.nansum(losses, 0))
+        for n, loss in zip(going, total, strict=True):
+            scores[n][strength] = np.inf if np.isnan(loss) else model.score(loss)
+        tried = [list(scores[n].values()) for n in going]
+        better = np.array([len(losses) <= 2 or min(losses[-2:]) <= min(losses) for losses in tried])
+        if not better.any():
             break
-        if worse.any():
-            going = going[~worse]
-            held_out.keep(~worse)
+        if not better.all():
+            going, z, folds = going[better], z[better], [fold[better] for fold in folds]
+            starts = [one and one.take(better) for one in starts]
     return scores
-
-
-class _HeldOut:
-    """How well inner folds are foretold by models without them, each fitted from that of the stronger penalty."""
-
-    def __init__(self, z: np.ndarray, model: ProbeModel, parts: Sequence[np.ndarray]) -> None:
-        self.z, self.model, self.parts = z, model, parts
-        self.trains = [np.setdiff1d(np.arange(z.shape[1]), test) for test in parts]
-        self.folds = [z[:, train] for train in self.trains] if model.held_out is None else []
-        self.starts: list[Coefficients | None] = [None] * len(parts)
-
-    def losses(self, strength: float) -> np.ndarray:
-        """Loss (W,) summed over the folds that have one; NaN where none has."""
-        if self.model.held_out is not None:
-            return self.model.held_out(self.z, strength, self.parts)
-        assert self.model.loss is not None
-        losses = np.empty((len(self.parts), len(self.z)))
-        for number, (train, test) in enumerate(zip(self.trains, self.parts, strict=True)):
-            found = self.model.solve(self.folds[number], train, strength, self.starts[number])
-            self.starts[number], losses[number] = found, self.model.loss(found, self.z, train, test)
-        return np.where(np.isnan(losses).all(0), np.nan, np.nansum(losses, 0))
-
-    def keep(self, kept: np.ndarray) -> None:
-        """Go on with some of the weightings."""
-        self.z, self.folds = self.z[kept], [fold[kept] for fold in self.folds]
-        self.starts = [one and one.take(kept) for one in self.starts]
-
-
-def _only_worse(losses: list[float]) -> bool:
-    """Whether weaker penalties only cost time."""
-    return len(losses) > 2 and min(losses[-2:]) > min(losses)
 
 
 def inner_folds(strata: np.ndarray, folds: int, groups: np.ndarray | None, seed: int) -> list[np.ndarray]:
@@ -472,13 +444,18 @@ def fit_labels(x: np.ndarray, labels: np.ndarray, **search: Any) -> Probe:
     return Probe(weight, bias, strength, {}, shares)
 
 
-# by the loss that says what is fitted; a head of another loss has no closed form
-PROBES: dict[str, Callable[..., Probe]] = {
-    "cross-entropy": lambda x, target, **search: fit_logistic(x, target.labels, len(target.names), **search),
-    "ordinal": lambda x, target, **search: fit_cumulative(x, target.labels, len(target.names), **search),
-    "cox": lambda x, target, **search: fit_cox(x, target.time, target.event, **search),
-    "mse": lambda x, target, **search: fit_ridge(x, _standardised(target.values), **search),
-    "binary-cross-entropy": lambda x, target, **search: fit_labels(x, target.values, **search),
+def _standardised(values: np.ndarray) -> np.ndarray:
+    spread = values.std()
+    return (values - values.mean()) / (spread if spread > 0 else 1.0)
+
+
+# by the loss: how to fit, and what of the target; a head of another loss has no closed form
+PROBES: dict[str, tuple[Callable[..., Probe], Callable[[Any], tuple[Any, ...]]]] = {
+    "cross-entropy": (fit_logistic, lambda target: (target.labels, len(target.names))),
+    "ordinal": (fit_cumulative, lambda target: (target.labels, len(target.names))),
+    "cox": (fit_cox, lambda target: (target.time, target.event)),
+    "mse": (fit_ridge, lambda target: (_standardised(target.values),)),
+    "binary-cross-entropy": (fit_labels, lambda target: (target.values,)),
 }
 
 
@@ -487,9 +464,5 @@ def fit_suitable(x: np.ndarray, target: Target, loss: str | None = None, **searc
 
     Its logits are those of the loss's task: numbers are in standard deviations about the training mean.
     """
-    return PROBES[loss or USUAL_LOSS[target.kind]](x, target, **search)
-
-
-def _standardised(values: np.ndarray) -> np.ndarray:
-    spread = values.std()
-    return (values - values.mean()) / (spread if spread > 0 else 1.0)
+    fit, outcome = PROBES[loss or USUAL_LOSS[target.kind]]
+    return fit(x, *outcome(target), **search)

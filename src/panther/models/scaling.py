@@ -362,9 +362,7 @@ class JointScaler:
     def __call__(self, x: Tensor) -> Tensor:
         """Scale rows (..., D), each part of them by its own scaling."""
         if x.shape[-1] != sum(self._widths):
-            raise InputError(
-                f"The embedding has {x.shape[-1]} numbers, but the scaling was fitted to {sum(self._widths)}"
-            )
+            raise InputError(f"The embedding has {x.shape[-1]} numbers, the scaling {sum(self._widths)}")
         pieces = x.split(self._widths, -1)
         return torch.cat([part(piece) for part, piece in zip(self.parts, pieces, strict=True)], -1)
 

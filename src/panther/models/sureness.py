@@ -1,19 +1,17 @@
-"""What a model knows of its own limits, as a value that its file holds.
+"""How sure a model may be: calibrated probabilities, prediction sets, and whether a new sample is like the training samples.
 
-Learn how sure a model may be, from predictions of patients whom it was not fitted on.
-
-How sure a model is of new samples: calibrated probabilities, prediction sets, and whether it has seen the like, in words.
+All of it is learned from predictions of patients that the model was not fitted on, and is part of the file of a model.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
+from pydantic import BaseModel, Field, ValidationError
 from torch import Tensor
 
 from panther.cohort.targets import Classes, Target, Values
@@ -41,24 +39,20 @@ if TYPE_CHECKING:
     from panther.models.model import Model
 
 SLIGHT = 1.1  # temperatures up to this, or down to its inverse, change little
-LIMITS = {  # above, and at most
-    "temperature": (0.0, math.inf),
-    "threshold": (-1e-300, 1.0),
-    "level": (0.0, 1.0),
-    "half_width": (-1e-300, math.inf),
-}
 TENSORS = ("mean", "basis", "variance", "distances")  # of the cloud
+Positive = Annotated[float, Field(gt=0, strict=True, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, strict=True)]
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What held-out patients taught about the probabilities of classes."""
+    """Calibration of the probabilities of classes by held-out patients."""
 
-    temperature: float
-    threshold: (
-        float | tuple[float, ...]
-    )  # lowest calibrated probability of a class in the prediction set, or of each class
-    level: float  # how often the set holds the truth
+    temperature: Positive
+    # lowest calibrated probability of a class in the prediction set, or of each class
+    threshold: Share | tuple[Share, ...]
+    level: Share  # how often the set holds the truth
     patients: int  # that it was learned from
     source: str  # who they were
 
@@ -67,7 +61,7 @@ class Calibration:
         return tempered(raw, self.temperature)
 
     def sentence(self) -> str:
-        """What was learned, for reading."""
+        """The calibration, for reading."""
         t = self.temperature
         verdict = "it was too sure" if t > SLIGHT else "it was not sure enough" if t < 1 / SLIGHT else "they were right"
         return f"Probabilities calibrated on {self.patients} {self.source}: temperature {t:.2f}, {verdict}."
@@ -75,28 +69,25 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Margin:
-    """What held-out patients taught about the error of predicted values."""
+    """Error of predicted values on held-out patients."""
 
-    half_width: float  # of intervals around them
-    level: float  # how often those hold the truth
+    half_width: NotNegative  # of intervals around them
+    level: Share  # how often those hold the truth
     patients: int
     source: str
 
     def sentence(self) -> str:
-        """What was learned, for reading."""
-        level = f"{100 * self.level:g} %"
-        return (
-            f"{level} of values lie within {self.half_width:.4g} of the prediction, by {self.patients} {self.source}."
-        )
+        """The margin, for reading."""
+        share = f"{100 * self.level:g} % of values"
+        return f"{share} lie within {self.half_width:.4g} of the prediction, by {self.patients} {self.source}."
 
 
 Calibrator = Calibration | Margin
-CALIBRATORS: dict[str, type[Calibration] | type[Margin]] = {"calibration": Calibration, "margin": Margin}
 
 
 @dataclass(frozen=True, eq=False)
 class Sureness:
-    """What a model knows of its own limits; what it does not know is None, and ``why`` says so."""
+    """What a model knows of its limits; what it does not know is None, and ``why`` gives the reasons."""
 
     promise: Calibrator | None = None  # of classes or values
     cloud: Cloud | None = None  # of the scaled training embeddings, or of the mean features where a network reads bags
@@ -105,13 +96,11 @@ class Sureness:
 
     def tensors(self) -> dict[str, Tensor]:
         """Tensors for the file."""
-        if self.cloud is None:
-            return {}
-        return {name: torch.from_numpy(getattr(self.cloud, name)) for name in TENSORS}
+        return {} if self.cloud is None else {name: torch.from_numpy(getattr(self.cloud, name)) for name in TENSORS}
 
     def settings(self) -> dict[str, Any]:
         """Plain values for the file."""
-        kind = next((name for name, kind in CALIBRATORS.items() if isinstance(self.promise, kind)), None)
+        kind = type(self.promise).__name__.lower()
         return {
             "promise": None if self.promise is None else {"kind": kind, **asdict(self.promise)},
             "rest": None if self.cloud is None else self.cloud.rest,
@@ -120,50 +109,42 @@ class Sureness:
         }
 
 
+class _Stored(BaseModel):
+    """`settings()` in a file."""
+
+    promise: Calibrator | None = None
+    rest: Positive | None = None
+    reach: NotNegative | None = None
+    why: tuple[str, ...] = ()
+
+
 def load_sureness(
     path: Path, settings: Mapping[str, Any], tensors: Mapping[str, Tensor], samples: int, again: str
 ) -> Sureness:
-    """Sureness of a model of so many training samples from a file's values; numbers that cannot be are refused by the name of the file."""
-    rest, reach = (settings.get(name) for name in ("rest", "reach"))
-    promise = None if settings.get("promise") is None else _load_calibrator(path, settings["promise"], again)
-    if reach is not None:
-        _check(path, "reach", reach, again)
+    """Sureness of a model of so many training samples from a file's values; impossible numbers are refused by the name of the file."""
+    try:
+        stored = _Stored.model_validate(settings)
+    except ValidationError as error:
+        problem = next((one for one in error.errors() if one["type"] != "missing"), error.errors()[0])
+        where = ".".join(map(str, problem["loc"]))
+        raise InputError(f"{path}: the file is damaged ({where} is {problem['input']!r:.40}); {again}.") from error
     cloud = None
     if tensors:
-        _check(path, "rest", rest, again, above=0)
+        if stored.rest is None:
+            raise InputError(f"{path}: the file is damaged (its rest is missing); {again}.")
         width, k = len(tensors["mean"]), len(tensors["variance"])
         shapes = {"mean": (width,), "basis": (width, k), "variance": (k,), "distances": (samples,)}
         for name, shape in shapes.items():
             check_tensor(path, f"the training embeddings' {name}", tensors[name], shape, again)
         mean, basis, variance, distances = (tensors[name].numpy() for name in TENSORS)
-        cloud = Cloud(mean, basis, variance, float(rest), distances)  # type: ignore[arg-type]
-    return Sureness(promise, cloud, reach, tuple(map(str, settings.get("why") or ())))
-
-
-def _load_calibrator(path: Path, settings: Mapping[str, Any], again: str) -> Calibrator:
-    kind = CALIBRATORS[settings["kind"]]
-    values: dict[str, Any] = {}
-    for one in fields(kind):
-        value = settings[one.name]
-        values[one.name] = tuple(value) if isinstance(value, list) else value
-    found = kind(**values)
-    for name, (above, most) in LIMITS.items():
-        value = getattr(found, name, ())
-        for one in value if isinstance(value, tuple) else (value,):
-            _check(path, name, one, again, above, most)
-    return found
-
-
-def _check(path: Path, name: str, value: object, again: str, above: float = -1e-300, most: float = math.inf) -> None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not above < float(value) <= most or math.isinf(float(value)):  # type: ignore[arg-type]
-        raise InputError(f"{path}: the file is damaged (its {name} is {value!r:.40}); {again}.")
+        cloud = Cloud(mean, basis, variance, stored.rest, distances)
+    return Sureness(stored.promise, cloud, stored.reach, stored.why)
 
 
 VALIDATION = "validation patients"
 NOBODY = (
-    "The model does not know how sure it may be: nobody was held out of its training; train it with `calibrate=5`, or give the splits of "
-    "the study a validation part."
+    "The model does not know how sure it may be: no patient was held out of its training; train it with `calibrate=5`, or give the splits "
+    "of the study a validation part."
 )
 FEWEST = 10  # patients below which a temperature is noise and a 90 % set holds every class
 
@@ -225,31 +206,19 @@ def _out_of_fold(
 ) -> Prediction:
     """Predictions of the training samples, each by a model that was fitted without its patient."""
     names, target = np.array(parts.ids["train"]), parts.targets["train"]
-    found: list[tuple[np.ndarray, Mapping[str, np.ndarray]]] = []
-    for rows in inner_folds(target.strata(), folds, patients, seed=0):
-        rest = np.setdiff1d(np.arange(len(names)), rows)
-        _check_classes(target, rest, patients, folds)
-        members = {"train": rest, "held_out": rows}
-        inner = replace(
-            parts,
-            ids={part: tuple(names[own].tolist()) for part, own in members.items()},
-            targets={part: target.take(own) for part, own in members.items()},
-        )
-        found.append((rows, refit(inner).predict("held_out")))
-    order = np.argsort(np.concatenate([rows for rows, _ in found]))
-    return {name: np.concatenate([own[name] for _, own in found])[order] for name in found[0][1]}
-
-
-def _check_classes(target: Target, rest: np.ndarray, patients: np.ndarray, folds: int) -> None:
-    """Refuse an inner fold that leaves nobody of a class to train on."""
-    if not isinstance(target, Classes):
-        return
-    for label in np.setdiff1d(target.labels, target.labels[rest]):
-        few = len(np.unique(patients[target.labels == label]))
-        raise InputError(
-            f"The class {target.names[label]} has {few} {'patient' if few == 1 else 'patients'}, too few for {folds} inner folds: without "
-            "those of one fold nobody of the class is left to train on."
-        )
+    every, predictions = inner_folds(target.strata(), folds, patients, seed=0), []
+    for rows in every:
+        members = {"train": np.setdiff1d(np.arange(len(names)), rows), "held_out": rows}
+        if isinstance(target, Classes):
+            for label in np.setdiff1d(target.labels, target.labels[members["train"]]):
+                few = len(np.unique(patients[target.labels == label]))
+                count = f"{few} patient{'' if few == 1 else 's'}"
+                raise InputError(f"The class {target.names[label]} has {count}, too few for {folds} inner folds")
+        ids = {part: tuple(names[some].tolist()) for part, some in members.items()}
+        targets = {part: target.take(some) for part, some in members.items()}
+        predictions.append(refit(replace(parts, ids=ids, targets=targets)).predict("held_out"))
+    order = np.argsort(np.concatenate(every))
+    return {name: np.concatenate([one[name] for one in predictions])[order] for name in predictions[0]}
 
 
 @torch.no_grad()
@@ -292,40 +261,32 @@ def sure_columns(
     words: list[list[str]] = [[] for _ in samples]
     promise, cloud = model.sure.promise, model.sure.cloud
     if isinstance(promise, Calibration):
-        columns |= _calibrated(model, predictions["probabilities"], promise, words)
+        names: Sequence[str] = model.task.names  # type: ignore[attr-defined]
+        p = promise.probabilities(predictions["probabilities"])
+        inside = prediction_sets(p, promise.threshold)
+        sets = [[name for name, is_in in zip(names, row, strict=True) if is_in] for row in inside]
+        for one, line in zip(sets, words, strict=True):
+            every = "; that is every class, so it cannot tell" if len(one) == len(names) else ""
+            line.append(f"{' or '.join(one)} ({100 * promise.level:g} % set{every})")
+        columns = {f"calibrated_{name}": p[:, k] for k, name in enumerate(names)}
+        columns["prediction_set"] = ["; ".join(one) for one in sets]
     elif isinstance(promise, Margin):
         low, high = (predictions["value"] + sign * promise.half_width for sign in (-1, 1))
-        columns |= {"low": low, "high": high}
-        for one, other, said in zip(low, high, words, strict=True):
-            said.append(f"{one:.4g} to {other:.4g} ({100 * promise.level:g} % interval)")
+        columns = {"low": low, "high": high}
+        for one, other, line in zip(low, high, words, strict=True):
+            line.append(f"{one:.4g} to {other:.4g} ({100 * promise.level:g} % interval)")
     if cloud is not None and FARTHER in predictions:
         columns[FARTHER] = np.round(predictions[FARTHER], 4)
     shares = _rare(model, samples, bags, work)
     if shares is not None:
         columns["rare_patches"] = np.round(shares, 4)
-    for row, said in enumerate(words if FARTHER in columns or shares is not None else ()):
-        p = float(predictions[FARTHER][row]) if FARTHER in columns else 1.0
+    for row, line in enumerate(words if FARTHER in columns or shares is not None else ()):
+        p_value = float(predictions[FARTHER][row]) if FARTHER in columns else 1.0
         share = 0.0 if shares is None else float(shares[row])
-        said.append(_seen(p, share, 0 if cloud is None else len(cloud.distances)))
+        line.append(_seen(p_value, share, 0 if cloud is None else len(cloud.distances)))
     if columns:
-        columns["sureness"] = ["; ".join(said) for said in words]
+        columns["sureness"] = ["; ".join(line) for line in words]
     return columns
-
-
-def _calibrated(
-    model: "Model", probabilities: np.ndarray, calibration: Calibration, words: list[list[str]]
-) -> dict[str, Any]:
-    names: Sequence[str] = model.task.names  # type: ignore[attr-defined]
-    p = calibration.probabilities(probabilities)
-    sets = [
-        [name for name, is_in in zip(names, row, strict=True) if is_in]
-        for row in prediction_sets(p, calibration.threshold)
-    ]
-    for inside, said in zip(sets, words, strict=True):
-        every = "; that is every class, so it cannot tell" if len(inside) == len(names) else ""
-        said.append(f"{' or '.join(inside)} ({100 * calibration.level:g} % set{every})")
-    columns: dict[str, Any] = {f"calibrated_{name}": p[:, k] for k, name in enumerate(names)}
-    return {**columns, "prediction_set": ["; ".join(inside) for inside in sets]}
 
 
 def _seen(p: float, share: float, number: int) -> str:
@@ -333,20 +294,15 @@ def _seen(p: float, share: float, number: int) -> str:
     reasons = []
     verdict = in_words(p, number) if number else "familiar"
     if verdict != "familiar":
-        most = p > 1 / (number + 1) + 1e-12
-        farther = (
-            f"{100 * (1 - p):.0f} % of the {number} training samples were"
-            if most
-            else f"any of the {number} training samples was"
-        )
-        reasons.append(f"farther out than {farther} from the others")
+        others = f"any of the {number} training samples was"
+        if p > 1 / (number + 1) + 1e-12:
+            others = f"{100 * (1 - p):.0f} % of the {number} training samples were"
+        reasons.append(f"farther out than {others} from the others")
     if share >= MANY:
-        reasons.append(
-            f"{100 * share:.0f} % of the patches lie farther from every prototype than 99 % of the training patches"
-        )
-    if not reasons:
-        return "like the training samples"
-    return f"{OUTSIDE if verdict == 'outside' or share >= MOST else 'unusual'}: {', and '.join(reasons)}"
+        patches = f"{100 * share:.0f} % of the patches lie farther from every prototype"
+        reasons.append(f"{patches} than 99 % of the training patches")
+    how = OUTSIDE if verdict == "outside" or share >= MOST else "unusual"
+    return f"{how}: {', and '.join(reasons)}" if reasons else "like the training samples"
 
 
 def _rare(model: "Model", samples: Sequence[str], bags: Sequence[Openable], work: Work) -> np.ndarray | None:

@@ -27,6 +27,9 @@ from panther.registry import Registry
 
 Prediction = Mapping[str, np.ndarray]  # first axis: samples
 Reference = tuple[Prediction, Any] | None  # predictions and target of the training part
+Counts = np.ndarray | None  # (..., n), how often each sample counts
+Scores = dict[str, np.ndarray]
+Known = tuple[Prediction, Survival]  # of the training part
 KINDS: dict[Kind, str] = {  # in words
     "classification": "classes",
     "survival": "survival times",
@@ -79,9 +82,7 @@ class Task(ABC):
         """Predictions as columns of a table."""
 
     @abstractmethod
-    def judge(
-        self, prediction: Prediction, target: Any, reference: Reference = None, counts: np.ndarray | None = None
-    ) -> dict[str, np.ndarray]:
+    def judge(self, prediction: Prediction, target: Any, reference: Reference = None, counts: Counts = None) -> Scores:
         """The metrics of `judged`, NaN where one is not defined; `counts` (..., n) says how often each sample counts.
 
         One number for each of the counts, (...,), so that thousands of resamples are one call; without them each sample counts once.
@@ -211,8 +212,8 @@ class ClassTask(Task):
         return likeliest | {f"probability_{name}": p[:, k] for k, name in enumerate(self.names)}
 
     def judge(
-        self, prediction: Prediction, target: Classes, reference: Reference = None, counts: np.ndarray | None = None
-    ) -> dict[str, np.ndarray]:
+        self, prediction: Prediction, target: Classes, reference: Reference = None, counts: Counts = None
+    ) -> Scores:
         """Balanced accuracy, weighted F1, quadratic kappa, AUROC."""
         values = metrics.classification_metrics(self._known_labels(target), prediction["probabilities"], counts)
         return {name: values[name] for name in self.judged}
@@ -301,9 +302,7 @@ class SurvivalTask(Task):
         """`risk`."""
         return {"risk": prediction["risk"]}
 
-    def survival_at(
-        self, prediction: Prediction, times: np.ndarray, reference: tuple[Prediction, Survival]
-    ) -> np.ndarray | None:
+    def survival_at(self, prediction: Prediction, times: np.ndarray, reference: Known) -> np.ndarray | None:
         """Predicted survival (n, len(times)); None where the loss defines none."""
         return None
 
@@ -321,8 +320,8 @@ class SurvivalTask(Task):
         return values
 
     def judge(
-        self, prediction: Prediction, target: Survival, reference: Reference = None, counts: np.ndarray | None = None
-    ) -> dict[str, np.ndarray]:
+        self, prediction: Prediction, target: Survival, reference: Reference = None, counts: Counts = None
+    ) -> Scores:
         """Both c-indices from one count of the pairs; Uno's needs the reference's censoring."""
         pairs = survival_metrics.comparable_pairs(target.time, target.event, prediction["risk"], counts)
         weight = np.full(len(pairs.index), np.nan)
@@ -347,9 +346,7 @@ class CoxSurvival(SurvivalTask):
         """Negative log partial likelihood within the batch."""
         return losses.cox(logits, batch["time"], batch["event"], self.ties)
 
-    def survival_at(
-        self, prediction: Prediction, times: np.ndarray, reference: tuple[Prediction, Survival]
-    ) -> np.ndarray:
+    def survival_at(self, prediction: Prediction, times: np.ndarray, reference: Known) -> np.ndarray:
         """exp(-H0(t) e^eta) with Breslow's baseline of the training part."""
         log_risk, train = reference[0]["risk"], reference[1]
         shift = log_risk.mean()  # the baseline belongs to the mean risk: exp() stays in range
@@ -402,9 +399,7 @@ class DiscreteSurvival(SurvivalTask):
         survival = losses.log_survival_from(logits.double()).exp()
         return {"risk": losses.risk_from_hazards(logits.double()).cpu().numpy(), "survival": survival.cpu().numpy()}
 
-    def survival_at(
-        self, prediction: Prediction, times: np.ndarray, reference: tuple[Prediction, Survival]
-    ) -> np.ndarray:
+    def survival_at(self, prediction: Prediction, times: np.ndarray, reference: Known) -> np.ndarray:
         """Survival between the edges of bins by straight lines, from 1 at time 0; the last bin ends with the training follow-up."""
         end = max(float(reference[1].time.max()), self.edges[-1] * (1 + 1e-9))
         knots = np.array([0.0, *self.edges, end])
@@ -482,8 +477,8 @@ class ValueTask(Task):
         return {"predicted": prediction["value"]}
 
     def judge(
-        self, prediction: Prediction, target: Values, reference: Reference = None, counts: np.ndarray | None = None
-    ) -> dict[str, np.ndarray]:
+        self, prediction: Prediction, target: Values, reference: Reference = None, counts: Counts = None
+    ) -> Scores:
         """Both correlations, R2 and the mean absolute error."""
         return metrics.value_metrics(target.values, prediction["value"], counts)
 
@@ -579,8 +574,8 @@ class ManyLabels(Task):
         return {f"probability_{name}": prediction["label_probabilities"][:, k] for k, name in enumerate(self.names)}
 
     def judge(
-        self, prediction: Prediction, target: Labels, reference: Reference = None, counts: np.ndarray | None = None
-    ) -> dict[str, np.ndarray]:
+        self, prediction: Prediction, target: Labels, reference: Reference = None, counts: Counts = None
+    ) -> Scores:
         """AUROC of each label on those of whom it is known, and the mean over the labels that have one."""
         each = {}
         for k, name in enumerate(self.names):

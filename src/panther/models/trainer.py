@@ -86,9 +86,7 @@ class ArraySource:
             block = self._read(rows[start : start + BLOCK])
             bad = (~torch.isfinite(block.flatten(1)).all(1)).nonzero()
             if len(bad):
-                raise InputError(
-                    f"Row {int(rows[start + int(bad[0])])} of the embeddings holds NaN or infinite numbers"
-                )
+                raise InputError(f"Row {int(rows[start + int(bad[0])])} of the embeddings is not finite")
             if alike and block[0].nbytes * len(rows) <= HELD_BYTES:
                 held.append(self._scaled(block))
         self._held = torch.cat(held) if held else None
@@ -245,9 +243,7 @@ def _train_epoch(
                 inputs["x"] = functional.dropout(inputs["x"], settings.input_dropout)
             size = len(next(iter(batch.values())))
             if task.compares and n_batches > 1 and settings.batch_size == 1:
-                raise InputError(
-                    f"The loss {task.name!r} compares the patients of a batch: found batch_size 1; or use nll"
-                )
+                raise InputError(f"The loss {task.name!r} compares patients: found batch_size 1; or use nll")
             with _precision(settings):
                 outputs = model(**inputs)
             instance_loss = getattr(model, "loss", None)

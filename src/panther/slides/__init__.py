@@ -1,38 +1,34 @@
 """Slides: reading images of any scanner, their resolution, tissue and patches. No torch is used in here.
 
-What the rest of the package may rely on:
+What the rest of the package uses:
 
 - ``open_slide(path, mpp=None)`` gives a `Slide`: sizes, levels, validated ``mpp``, ``read_region``; pickles by path.
 - ``patch_spec(slide, size, mpp, overlap)`` gives a `PatchSpec`; ``PatchReader(slide, spec).read(x0, y0)`` the pixels.
 - ``find_tissue(slide, settings)`` gives `Tissue`: polygons with holes at level 0.
-- ``grid(slide, spec, tissue, min_tissue)`` gives coordinates (N, 2) at level 0; ``write_coords`` and ``read_coords`` are
-  TRIDENT's file of them.
-- ``Job``, ``Step``, ``SlideRef``, ``run_job``: a folder of slides, resumable per slide and step.
+- ``grid(slide, spec, tissue, min_tissue)`` gives coordinates (N, 2) at level 0; ``read_coords`` those of TRIDENT's file.
+- ``Job``, ``SlideRef``, ``run_job``: a folder of slides, resumable per slide and step.
 """
 
-from panther.slides.job import JobReport, SlideFiles, Step, run_job
+from panther.slides.job import SlideFiles, run_job
 from panther.slides.listing import SlideRef, list_slides
 from panther.slides.patches import PatchReader, grid, patch_spec
 from panther.slides.polygons import Polygon, Tissue
-from panther.slides.resolution import Resolution, read_mpp_table, resolve_mpp
+from panther.slides.resolution import read_mpp_table, resolve_mpp
 from panther.slides.slide import Slide, open_slide, slide_readers
 from panther.slides.steps import PatchStep, TissueStep
 from panther.slides.tissue import TissueSettings, find_tissue, segmenters
 from panther.storage.names import Job
-from panther.storage.trident import Coords, read_coords, write_coords
+from panther.storage.trident import Coords, read_coords
 
 __all__ = [
     "Coords",
     "Job",
-    "JobReport",
     "PatchReader",
     "PatchStep",
     "Polygon",
-    "Resolution",
     "Slide",
     "SlideFiles",
     "SlideRef",
-    "Step",
     "Tissue",
     "TissueSettings",
     "TissueStep",
@@ -47,5 +43,4 @@ __all__ = [
     "run_job",
     "segmenters",
     "slide_readers",
-    "write_coords",
 ]

@@ -33,7 +33,12 @@ class SlideCache:
         self.folder, self.notes = folder, list[str]()
         check_writable_folder(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        sweep_copies(folder)
+        for copies in filter(
+            Path.is_dir, folder.glob(f"{PREFIX}{_host()}-*")
+        ):  # of processes of this machine that have died
+            pid = copies.name.rpartition("-")[2]
+            if pid.isdigit() and not is_running(int(pid)):
+                shutil.rmtree(copies, ignore_errors=True)
         self.limit = limit or shutil.disk_usage(folder).free // 2
         self._own = folder / f"{PREFIX}{_host()}-{os.getpid()}"
         self._stop = threading.Event()
@@ -115,14 +120,6 @@ def remove_copy(slide: SlideRef) -> None:
     """Make room for the next slide."""
     if slide.copy is not None:
         shutil.rmtree(slide.copy.parent, ignore_errors=True)
-
-
-def sweep_copies(folder: Path) -> None:
-    """Remove the copies of processes of this machine that have died."""
-    for copies in filter(Path.is_dir, folder.glob(f"{PREFIX}{_host()}-*")):
-        pid = copies.name.rpartition("-")[2]
-        if pid.isdigit() and not is_running(int(pid)):
-            shutil.rmtree(copies, ignore_errors=True)
 
 
 def _host() -> str:

@@ -152,8 +152,8 @@ def _following(corner: np.ndarray, direction: np.ndarray, owner: np.ndarray, str
         wanted = base + (direction + turn) % 4
         place = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
         candidate = order[place]
-        found = (ordered[place] == wanted) & ((following < 0) | ((turn == 3) & (owner[candidate] == owner)))
-        following[found] = candidate[found]
+        match = (ordered[place] == wanted) & ((following < 0) | ((turn == 3) & (owner[candidate] == owner)))
+        following[match] = candidate[match]
     return following
 
 

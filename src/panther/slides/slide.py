@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from PIL import Image
 
-from panther.errors import InputError, said_of
+from panther.errors import InputError, error_context
 from panther.machine import reading
 from panther.registry import Nothing, Registry
 from panther.slides.resolution import resolve_mpp
@@ -69,7 +69,7 @@ class Slide:
         self.mpp_override = override  # what the user says, None where the file is believed
         self._pixels = pixels
         try:
-            with said_of(path.name):
+            with error_context(path.name):
                 self.resolution = resolve_mpp(pixels.properties, override)
         except InputError:
             pixels.close()

@@ -109,8 +109,10 @@ def colour(image: np.ndarray, mpp: float, settings: TissueSettings) -> np.ndarra
     looked_at = score[~(dark | ink)]
     threshold = np.clip(otsu(looked_at), settings.lowest, settings.highest) if looked_at.size else settings.highest
     mask = score > threshold
-    mask = tidy(mask, mpp, settings) & ~(dark | ink)
-    return drop_small(mask, settings.min_area / mpp**2)
+    pixel = mpp**2  # um2
+    mask = fill_small_holes(closed(mask, settings.close / mpp), settings.max_hole / pixel)  # gaps, then holes
+    mask = opened(drop_small(mask, settings.min_area / pixel), settings.open / mpp)  # small regions, then threads
+    return drop_small(mask & ~(dark | ink), settings.min_area / pixel)
 
 
 def chroma(image: np.ndarray, sigma: float) -> np.ndarray:
@@ -148,13 +150,6 @@ def otsu(values: np.ndarray) -> float:
     gap = total[valid] / below[valid] - (total[-1] - total[valid]) / above[valid]
     between = below[valid] * 1.0 * above[valid] * gap**2
     return float(borders[1:][valid][np.argmax(between)]) if valid.any() else float(borders[-1])
-
-
-def tidy(mask: np.ndarray, mpp: float, settings: TissueSettings) -> np.ndarray:
-    """Bridge gaps, drop threads, drop small regions, fill small holes."""
-    mask = closed(mask, settings.close / mpp)
-    mask = drop_small(fill_small_holes(mask, settings.max_hole / mpp**2), settings.min_area / mpp**2)
-    return opened(mask, settings.open / mpp)
 
 
 def scaled(polygon: Polygon, scale: tuple[float, float]) -> Polygon:

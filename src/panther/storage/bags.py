@@ -47,7 +47,9 @@ class BagRef:
     sample: str  # name of the slide or patient
     files: tuple[Path, ...]
     reading: Reading = AS_WRITTEN
-    meant: bool = False  # named by the user or the table: a file without features is then a failure, never passed over
+    explicit: bool = (
+        False  # named by the user or the table: a file without features is then a failure, never passed over
+    )
 
     def __str__(self) -> str:
         return self.sample
@@ -57,7 +59,7 @@ class BagRef:
         try:
             bags = list(map(partial(open_bag, **asdict(self.reading)), self.files))
         except NotABagError as error:
-            if self.meant:
+            if self.explicit:
                 raise InputError(str(error)) from error
             raise
         return bags[0] if len(bags) == 1 else concatenate(self.sample, bags)
@@ -166,9 +168,9 @@ def _read_as(ref: Openable, reading: Reading) -> Openable:
     )
 
 
-def meant(ref: Openable) -> Openable:
+def explicit(ref: Openable) -> Openable:
     """The same reference, named by the user or a table: a file without features is then a failure."""
-    return replace(ref, meant=True) if isinstance(ref, BagRef) else ref
+    return replace(ref, explicit=True) if isinstance(ref, BagRef) else ref
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,7 @@ def join(sample: str, refs: Iterable[Openable]) -> Openable:
     slides = SlidesRef(sample, tuple(refs))
     files = [ref for ref in slides.refs if isinstance(ref, BagRef)]
     if len(files) == len(slides.refs):
-        return BagRef(sample, slides.files, files[0].reading, meant=True)
+        return BagRef(sample, slides.files, files[0].reading, explicit=True)
     return slides if all(ref.files for ref in slides.refs) else slides.open()
 
 
@@ -227,7 +229,7 @@ def list_bags(path: Path | str, leave_out: Path | None = None, reading: Reading 
         name = as_text(path.stem)
         if name is None:
             raise InputError(not_text(path))
-        return Listing((BagRef(name, (path,), reading, meant=True),), {})
+        return Listing((BagRef(name, (path,), reading, explicit=True),), {})
     if not path.is_dir():
         raise InputError(f"{path}: there is no such file or folder.")
     by_slide: dict[str, list[Path]] = defaultdict(list)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from panther.errors import InputError, check_choice, listed, suggestion
-from panther.storage.bags import AS_WRITTEN, BagsLike, Reading, as_bags, group_by_patient, meant
+from panther.storage.bags import AS_WRITTEN, BagsLike, Reading, as_bags, explicit, group_by_patient
 from panther.storage.names import composed, differ_in_case, without_suffix
 from panther.storage.tables import is_missing, read_parts, refuse_shared_patients, source_of, with_types
 from panther.types import Openable
@@ -267,7 +267,7 @@ def select_slides(
     slides = set(read.who.slide)
     place = f" in {features}" if isinstance(features, (str, Path)) else ""
     known = {ref.sample for ref in listing.refs} | set(listing.problems)
-    refs = tuple(meant(ref) for ref in listing.refs if ref.sample in slides)
+    refs = tuple(explicit(ref) for ref in listing.refs if ref.sample in slides)
     missing = [slide for slide in read.who.slide if slide not in known]
     if not refs:
         names = f"the table has e.g. {read.who.slide[0]!r}, the features {listing.refs[0].sample!r}"

@@ -16,7 +16,7 @@ from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
-from panther.errors import InputError, said_of
+from panther.errors import InputError, error_context
 from panther.store import atomic_write
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ BLOCK = 8 * 2**20  # bytes that are copied at a time
 def read_errors(path: object, kind: str, remedy: str = "") -> Iterator[None]:
     """Make one line, which names the file, of what is raised inside; ``kind`` is what the file should be."""
     try:
-        with said_of(path):
+        with error_context(path):
             yield
     except (InputError, MemoryError):
         raise

@@ -5,6 +5,7 @@ import io
 import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -194,13 +195,10 @@ def with_points(column: "pd.Series", name: str, source: str) -> "pd.Series":
 
 
 def with_points_where_sure(column: "pd.Series") -> "pd.Series":
-    """The same for columns that nobody asked to be numbers: what is not sure stays as it is."""
-    if may_be_thousands(column):
-        return column
-    try:
-        return _with_points(column, "", "")
-    except InputError:
-        return column
+    """The same for columns of which numbers are not wanted: what is not sure stays as it is."""
+    with suppress(InputError):
+        return with_points(column, "", "")
+    return column
 
 
 def may_be_thousands(column: "pd.Series") -> bool:

@@ -291,7 +291,7 @@ def predict(
     from panther.cohort.spec import TaskSpec, checked
     from panther.engine import open_work
     from panther.models.model import as_model
-    from panther.models.predict import open_given, predict_slides, reads_patches, trained_task
+    from panther.models.predict import open_vectors, predict_slides, reads_patches, trained_task
     from panther.storage.bags import Reading
     from panther.storage.clinical import Columns, select_slides
     from panther.storage.files import write_json
@@ -303,7 +303,7 @@ def predict(
         trained_task(trained, model)  # refused with the name of the file
     columns = Columns(slide_column, patient_column, site_column)
     places = p.parse_pairs(embeddings or ()) if isinstance(embeddings, list) else embeddings or {}
-    vectors = open_given(trained, features, places, table, split, columns)
+    vectors = open_vectors(trained, features, places, table, split, columns)
     bags = features if reads_patches(trained) else next(iter(vectors.values()), features)
     reading = Reading(encoder_name, allow_mixed_resolution)
     selection = select_slides(bags, table, split, reading=reading, columns=columns)

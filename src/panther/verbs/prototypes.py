@@ -333,26 +333,26 @@ def shift(
     >>> panther.shift("slides.h5ad", label="subtype").values["alarm"]  # doctest: +SKIP
     False
     """
-    from panther.errors import said_of
+    from panther.errors import error_context
     from panther.evaluation.shift import changes, patients_of, read_site_and_label, site_shift
     from panther.storage.embeddings import read_weights
 
     site, patient = site_column or "tissue_source_site", patient_column or "case_id"
     samples, weights, columns = read_weights(embeddings, site, patient)
     how = {"permutations": permutations, "seed": seed}
-    with said_of(embeddings):
+    with error_context(embeddings):
         measured = site_shift(weights, columns[site], samples, columns.get(patient), **how)
     how["permutations"] = min(permutations, 199)
     names = {"site": site, "patient": patient, "label": label}
     patients = patients_of(embeddings, names, None if against is None else patients_of(against, names))
-    with said_of(embeddings if against is None else f"{embeddings}, patients that are in {against} too"):
+    with error_context(embeddings if against is None else f"{embeddings}, patients that are in {against} too"):
         now = read_site_and_label(patients.x, patients.sites, patients.labels, **how)
     values = {**asdict(measured), "alarm": measured.alarm, "embedding": asdict(now)}
     sites = ", ".join(f"{name} ({n})" for name, n in measured.sites.items())
     lines = [measured.sentence, *now.sentences(label), f"Sites: {sites}"]
     if against is not None:
         others = patients_of(against, names, patients)
-        with said_of(against):
+        with error_context(against):
             before = read_site_and_label(others.x, others.sites, others.labels, **how)
         values["against"] = asdict(before)
         lines += [f"Against {against}, of the same {len(patients.names)} patients:", *changes(before, now, label)]

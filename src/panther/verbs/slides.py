@@ -102,7 +102,7 @@ def extract(
     ] = "auto",
     precision: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
-        p.option("Precision of the encoder; auto: bfloat16 on a GPU.", panel=p.ENCODER),
+        p.option("Type of the encoder's weights; auto: float16 on a GPU.", panel=p.ENCODER),
     ] = "auto",
     batch: Annotated[
         int, Field(ge=0, strict=True), p.option("Patches per batch; 0: as suits the device.", panel=p.ENCODER)

@@ -124,26 +124,26 @@ def view(
     from panther.explain.scene import MapSettings
     from panther.slides import read_mpp_table
     from panther.storage.clinical import Columns
-    from panther.viewer.address import Where
-    from panther.viewer.contents import Given
+    from panther.viewer.address import ListenConfig
+    from panther.viewer.contents import Inputs
     from panther.viewer.serve import open_viewer
 
     at_features, at_slides, at_table, at_names = (
         None if path is None else Path(path) for path in (features, slides, table, names)
     )
     columns = Columns(slide_column, patient_column, site_column)
-    given = Given(
+    inputs = Inputs(
         *(at_features, at_slides, tuple(prototypes or ()), tuple(model or ()), embeddings, study, at_table, at_names),
         *(columns, tuple(allow_folder or ())),
     )
     mpp_table = read_mpp_table(slide_mpp_table) if slide_mpp_table else {}
     settings = MapSettings(slide_mpp=slide_mpp, slide_mpp_table=mpp_table)
-    where = Where(host, port, prefix, tuple(allow_host or ()), () if SESSION.is_command else NOTEBOOKS)
-    viewer = open_viewer(place, given, where, settings, workers)
+    config = ListenConfig(host, port, prefix, tuple(allow_host or ()), () if SESSION.is_command else NOTEBOOKS)
+    viewer = open_viewer(place, inputs, config, settings, workers)
     if not SESSION.is_command:
         return viewer
     with viewer, until_stopped() as stopped:
-        for text in notes_on_access(where, viewer.port, viewer.others):
+        for text in notes_on_access(config, viewer.port, viewer.others):
             note(text)
         print(viewer.address, flush=True)  # alone on its line, for scripts and for clicking
         if browser:
@@ -171,18 +171,18 @@ def until_stopped() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def notes_on_access(where: Any, port: int, others: Sequence[str] = ()) -> Iterator[str]:
+def notes_on_access(config: Any, port: int, others: Sequence[str] = ()) -> Iterator[str]:
     """Who can reach the viewer, and under which address, where that is not the printed one."""
     from panther.viewer.address import LOOPBACK, PREFIX, PUBLIC
 
-    if where.host not in LOOPBACK:
+    if config.host not in LOOPBACK:
         yield (
             "whoever reaches this machine and has the token can see the slides and rename prototypes; the connection is not "
             "encrypted. Without --host the viewer is reached from this machine and through SSH only"
         )
         if others:
             yield "\n  ".join(("addresses for other machines, as far as their network reaches this one:", *others))
-    elif where.prefix is None and os.environ.get(PREFIX) and not os.environ.get(PUBLIC):
+    elif config.prefix is None and os.environ.get(PREFIX) and not os.environ.get(PUBLIC):
         yield "in a JupyterHub, replace the host of the address by the hub's, and name it with --allow-host"
     elif os.environ.get("SSH_CONNECTION"):
         yield f"to open it on your own computer: ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}"

@@ -3,6 +3,7 @@
 import os
 import re
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -14,73 +15,58 @@ import psutil
 from panther.errors import InputError
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-# what a JupyterHub sets: the path of this user's servers, and, since version 5, their whole address
+# set by JupyterHub: the path of this user's servers and, since version 5, their whole address
 PREFIX, PUBLIC = "JUPYTERHUB_SERVICE_PREFIX", "JUPYTERHUB_PUBLIC_URL"
 PLAIN_PATH = re.compile(r"(/[A-Za-z0-9._~@+=,:%-]+)*")
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]+|\[?[0-9A-Fa-f:.]+\]?")
 
 
-def is_address(name: str) -> bool:
-    """Whether a host is given by its number, not by a name."""
-    try:
-        ip_address(name.strip("[]"))
-    except ValueError:
-        return False
-    return True
+def is_address(name: str, check: Callable[[Any], bool] = lambda address: True) -> bool:
+    """Whether a host is an IP address (of a certain kind), not a name."""
+    with suppress(ValueError):
+        return check(ip_address(name.strip("[]")))
+    return False
 
 
 def is_everywhere(host: str) -> bool:
     """Whether a server that listens there is reached under every address of the machine: 0.0.0.0, :: and other spellings of them."""
-    return is_address(host) and ip_address(host.strip("[]")).is_unspecified
+    return is_address(host, lambda address: address.is_unspecified)
 
 
-def own_names() -> list[str]:
-    """Names of this machine: its own, the whole one, and the short one."""
-    name, whole = socket.gethostname(), socket.getfqdn()
-    return list(dict.fromkeys(found.lower() for found in (name, whole, name.partition(".")[0]) if found))
-
-
-def name_for_others() -> str | None:
-    """The name that others may know this machine by, the whole one where it has one; None where it has none of its own."""
+def machine_names() -> list[str]:
+    """Names of this machine, the one by which others most likely know it last."""
     name, whole = socket.gethostname().lower(), socket.getfqdn().lower()
-    best = whole if whole.startswith(f"{name}.") else name
-    return None if not best or best.startswith("localhost") else best
+    names = (name, whole) if whole.startswith(f"{name}.") else (whole, name)
+    return list(dict.fromkeys(filter(None, (name.partition(".")[0], *names))))
 
 
-def own_addresses(families: tuple[int, ...] = (socket.AF_INET, socket.AF_INET6)) -> list[str]:
-    """Addresses that others may know this machine by, in the order of the families: of networks that are up, none of which leads only back."""
+def machine_addresses(families: tuple[int, ...] = (socket.AF_INET, socket.AF_INET6)) -> list[str]:
+    """Addresses of this machine in networks that are up, in the order of the families, without loopback and link-local ones."""
     with suppress(OSError):
         up = {name for name, stats in psutil.net_if_stats().items() if stats.isup}
-        cards = [card for name, found in psutil.net_if_addrs().items() if name in up for card in found]
-        given = [card.address for family in families for card in cards if card.family == family]
-        return [address for address in dict.fromkeys(given) if _leads_here(address)]
+        cards = [card for name, some in psutil.net_if_addrs().items() if name in up for card in some]
+        every = dict.fromkeys(card.address for family in families for card in cards if card.family == family)
+        local = ("is_loopback", "is_link_local", "is_unspecified")
+        return [one for one in every if is_address(one, lambda a: not any(getattr(a, kind) for kind in local))]
     return []
 
 
-def _leads_here(address: str) -> bool:
-    try:
-        found = ip_address(address)
-    except ValueError:
-        return False
-    return not (found.is_loopback or found.is_link_local or found.is_unspecified)
-
-
 @dataclass(frozen=True)
-class Where:
-    """Where the viewer listens, and under which address it is reached."""
+class ListenConfig:
+    """Address that the viewer listens on, and under which it is reached."""
 
     host: str = "127.0.0.1"
     port: int = 0  # 0: any that is free
-    prefix: str | None = None  # path under which a proxy shows it; None: what Jupyter says, else none
+    prefix: str | None = None  # path under which a proxy shows it; None: Jupyter's, else none
     allow_hosts: tuple[str, ...] = ()  # names of proxies
     framed_by: tuple[str, ...] = ()  # origins of pages that may show it in a frame
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
-            raise InputError(f"Port {self.port}: ports are numbers from 1 to 65535; 0 takes a free one.")
+            raise InputError(f"port: found {self.port}, expected 1 to 65535, or 0 for a free one")
         for name in (self.host, *self.allow_hosts):
             if not PLAIN_NAME.fullmatch(name):
-                raise InputError(f"{name!r} is not the name of a host; give it without scheme, port and path.")
+                raise InputError(f"host: found {name!r}, expected a name without scheme, port and path")
         if self.prefix is not None:
             checked_prefix(self.prefix)
 
@@ -102,19 +88,21 @@ class Where:
         public = urlsplit(os.environ.get(PUBLIC, ""))
         if self.prefix is None and public.netloc and os.environ.get(PREFIX):
             return f"{public.scheme}://{public.netloc}"
-        own = "::1" if ":" in self.host else "127.0.0.1"  # a socket for one kind of address does not hear the other
-        return _origin(own if self.host.strip("[]") in LOOPBACK or is_everywhere(self.host) else self.host, port)
+        loopback = (
+            "::1" if ":" in self.host else "127.0.0.1"
+        )  # a socket for one kind of address does not hear the other
+        return _origin(loopback if self.host.strip("[]") in LOOPBACK or is_everywhere(self.host) else self.host, port)
 
     def others(self, port: int) -> list[str]:
-        """The same for people at other machines, where they need another one: as far as this machine knows its addresses and its name."""
+        """Origins for people at other machines, if it listens on all addresses of this one."""
         if not is_everywhere(self.host):
             return []
-        own_kind = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        found = own_addresses((socket.AF_INET, socket.AF_INET6) if self._both_kinds() else (own_kind,))
-        name = name_for_others()
-        return [_origin(host, port) for host in (*found, *([name] if name else []))]
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        addresses = machine_addresses((socket.AF_INET, socket.AF_INET6) if self._is_dual() else (family,))
+        names = [name for name in machine_names()[-1:] if not name.startswith("localhost")]
+        return [_origin(host, port) for host in (*addresses, *names)]
 
-    def _both_kinds(self) -> bool:
+    def _is_dual(self) -> bool:
         """Whether a socket on every address hears both kinds of them."""
         return is_everywhere(self.host) and ":" in self.host and socket.has_dualstack_ipv6()
 
@@ -122,7 +110,7 @@ class Where:
         """Bind the port."""
         listening = socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if self._both_kinds():
+        if self._is_dual():
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # whatever the system is set to
         try:
             listening.bind((self.host.strip("[]"), self.port))
@@ -130,7 +118,7 @@ class Where:
         except OSError as error:
             listening.close()
             raise InputError(
-                f"The viewer cannot listen on {self.host}, port {self.port} ({error.strerror}); choose another `port=` or `host=`."
+                f"cannot listen on {self.host}, port {self.port} ({error.strerror}); choose another `port` or `host`"
             ) from error
         return listening
 
@@ -145,7 +133,7 @@ def checked_prefix(prefix: str) -> str:
     inner = prefix.strip("/")
     path = f"/{inner}" if inner else ""
     if not PLAIN_PATH.fullmatch(path) or {".", ".."} & set(path.split("/")):
-        raise InputError(f"{prefix!r} is not a path of an address; give one like /user/me/view.")
+        raise InputError(f"prefix: found {prefix!r}, expected a path of an address such as /user/me/view")
     return path
 
 

@@ -1,6 +1,5 @@
-"""What there is to show: slides, features, prototypes, models and results below a folder, found by what the files hold."""
+"""Everything that the viewer can show: slides, features, prototypes, models and results below a folder."""
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,9 +18,9 @@ from panther.types import Openable, Prototypes
 from panther.viewer.discovery import NAMES, Discovered, Roots, find_features, sort_out
 
 OVERLAY = ".overlay.tif"  # a picture of `panther map`, no slide
-LARGEST_TABLE = 64 << 20  # bytes; a larger one is no clinical table, unless it is named
+LARGEST_TABLE = 64 << 20  # bytes; a larger one is no clinical table, unless it is explicit
 TABLES_TRIED = 32
-MODELS_READ = 16  # models whose own prototypes are looked at
+MODELS_READ = 16  # models whose prototypes become sets
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class SlideEntry:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """What is read of it: features, image (of a DICOM slide its folder), contours."""
+        """Files that are read: features, image (of a DICOM slide its folder), contours."""
         features = () if self.features is None else self.features.files
         return (*features, *(path for path in (self.image, self.contours) if path is not None))
 
@@ -52,8 +51,8 @@ class Contents:
 
     title: str
     slides: Mapping[str, SlideEntry]
-    names: Path  # where names of prototypes are kept; it may not exist yet
-    prototypes: Mapping[str, Path] = field(default_factory=dict)  # sets by name, the usual one first
+    names: Path  # names of prototypes; it may not exist yet
+    prototypes: Mapping[str, Path] = field(default_factory=dict)  # sets by name, the default first
     models: Mapping[str, Path] = field(default_factory=dict)
     classifiers: Mapping[str, Path] = field(default_factory=dict)  # of tissue classes
     studies: Mapping[str, Path] = field(default_factory=dict)
@@ -61,12 +60,12 @@ class Contents:
     embeddings: Path | None = None
     table: ClinicalTable | None = None
     notes: tuple[str, ...] = ()
-    roots: Roots | None = None  # what was opened; None: whoever made this vouches for its paths
+    roots: Roots | None = None  # what was opened; None: not checked
 
 
 @dataclass(frozen=True)
-class Given:
-    """What the user names beside the folder; it goes before what is found there."""
+class Inputs:
+    """Explicit paths beside the folder; they take precedence over its contents."""
 
     features: Path | None = None
     slides: Path | None = None
@@ -81,44 +80,45 @@ class Given:
 
     @property
     def paths(self) -> list[Path]:
-        """All of them that were named."""
+        """All of them."""
         single = (self.features, self.slides, self.embeddings, self.study, self.table, self.names)
         return [path for path in (*single, *self.prototypes, *self.models, *self.allow_folders) if path is not None]
 
 
-NOTHING_MORE = Given()
+NO_INPUTS = Inputs()
 
 
-def find_contents(place: Path, given: Given = NOTHING_MORE, work: Work = HERE) -> Contents:
-    """Look below ``place`` for everything that the viewer can show; files that could crash their library are opened by ``work``."""
-    _check(place, given, work)
-    opened = (place, *given.paths)
+def find_contents(place: Path, inputs: Inputs = NO_INPUTS, work: Work = HERE) -> Contents:
+    """Search ``place`` for everything that the viewer can show; files that could crash their library are opened by ``work``."""
+    _check(place, inputs, work)
+    opened = (place, *inputs.paths)
     roots = Roots(tuple({path.resolve(): None for path in opened}), opened)
-    discovered = sort_out(place, roots, leave_out=[path for path in given.paths if path.is_file()])
-    models = _by_name(given.models or discovered.models)
-    sets = _by_name(given.prototypes or discovered.prototypes)
+    discovered = sort_out(place, roots, leave_out=[path for path in inputs.paths if path.is_file()])
+    files = discovered.files
+    models = _by_name(inputs.models or files["model"])
+    sets = _by_name(inputs.prototypes or files["prototypes"])
     loaded = [load_set(path) for path in sets.values()]
-    notes = [*_about_links(discovered.outside), *_about_locked(discovered.locked)]
-    features = find_features(place, given.features, discovered.features, next(iter(loaded), None), work, notes)
-    images = _images(place, given, roots, notes)
-    if given.features is not None:  # what was found below the folder has been looked at
+    notes = _about_unread(discovered.outside, discovered.locked)
+    features = find_features(place, inputs.features, discovered.features, next(iter(loaded), None), work, notes)
+    images = _images(place, inputs, roots, notes)
+    if inputs.features is not None:  # others have been checked
         features = {name: ref for name, ref in features.items() if _all_inside(ref.files, roots, notes)}
     slides = _slides(features, images, discovered.contours)
     if not slides:
         raise InputError(_nothing(place, discovered))
-    studies = _by_name([given.study] if given.study else discovered.studies)
-    table = _table(given, discovered.tables, studies, slides, notes)
+    studies = _by_name([inputs.study] if inputs.study else discovered.studies)
+    table = _table(inputs, files["table"], studies, slides, notes)
     patients = {} if table is None else dict(zip(table.who.slide, table.who.patient, strict=True))
     return Contents(
-        title=place.resolve().name or str(place.resolve()),
+        title=place.resolve().name or "/",
         slides={name: replace(one, patient=patients.get(name)) for name, one in slides.items()},
-        names=_names(place, given.names, discovered, roots),
+        names=_names(place, inputs.names, files["names"], roots),
         prototypes=sets | _sets_of_models(loaded, models),
         models=models,
-        classifiers=_by_name(discovered.classifiers),
+        classifiers=_by_name(files["tissue classifier"]),
         studies=studies,
         artefacts={kind: tuple(folders) for kind, folders in discovered.artefacts.items()},
-        embeddings=given.embeddings or next(iter(discovered.embeddings), None),
+        embeddings=inputs.embeddings or next(iter(files["embeddings"]), None),
         table=table,
         notes=tuple(dict.fromkeys(notes)),
         roots=roots,
@@ -126,66 +126,58 @@ def find_contents(place: Path, given: Given = NOTHING_MORE, work: Work = HERE) -
 
 
 def load_set(path: Path) -> Prototypes:
-    """Prototypes of a file of them, or of a model."""
-    if path.suffix.lower() == ".safetensors":
-        try:
-            read_about(path)
-        except InputError:
-            return load_prototypes(path)
-        prototypes = load_model(path).prototypes
-        if prototypes is None:
-            raise InputError(f"{path}: this model has no prototypes; give a prototype file.")
-        return prototypes
-    return load_prototypes(path)
+    """Prototypes of a prototype file or of a model."""
+    try:
+        read_about(path)
+    except InputError:
+        return load_prototypes(path)
+    prototypes = load_model(path).prototypes
+    if prototypes is None:
+        raise InputError(f"{path}: a model without prototypes, expected a prototype file")
+    return prototypes
 
 
-def _check(place: Path, given: Given, work: Work) -> None:
-    """Refuse what cannot be opened, before anything is looked for."""
-    if not place.exists():
-        raise InputError(
-            f"{place}: there is no such file or folder; give the folder of a job, of features or of slides."
-        )
-    for model in given.models:
+def _check(place: Path, inputs: Inputs, work: Work) -> None:
+    """Refuse what cannot be opened, before the search."""
+    for path in (place, inputs.slides, *inputs.allow_folders):
+        if path is not None and not path.exists():
+            raise InputError(f"{path}: no such file or folder; expected a job, features or slides")
+    for model in inputs.models:
         read_about(model)
-    if given.study is not None:
-        read_record(given.study)
-    if (
-        given.embeddings is not None
-        and (about := map_all(survey, [given.embeddings], "", work)[0])["kind"] != "embeddings"
-    ):
-        raise InputError(
-            about.get("problem") or f"{given.embeddings}: these are no embeddings (.h5ad); `panther embed` writes them."
-        )
-    for folder in (given.slides, *given.allow_folders):
-        if folder is not None and not folder.exists():
-            raise InputError(f"{folder}: there is no such file or folder.")
-    if given.names is not None and not given.names.parent.is_dir():
-        raise InputError(f"{given.names}: there is no folder {given.names.parent}; names could not be kept there.")
+    if inputs.study is not None:
+        read_record(inputs.study)
+    if inputs.embeddings is not None:
+        about = map_all(survey, [inputs.embeddings], "", work)[0]
+        if about["kind"] != "embeddings":
+            raise InputError(
+                about.get("problem") or f"{inputs.embeddings}: no embeddings, expected the .h5ad of `panther embed`"
+            )
+    if inputs.names is not None and not inputs.names.parent.is_dir():
+        raise InputError(f"{inputs.names}: there is no folder {inputs.names.parent}")
 
 
 def _sets_of_models(known: Iterable[Prototypes], models: Mapping[str, Path]) -> dict[str, Path]:
-    """Prototypes that only a model holds, as sets of their own."""
+    """Prototypes that only a model holds, as sets."""
     seen = {prototypes.content_hash() for prototypes in known}
-    own = {}
+    sets = {}
     for name, path in list(models.items())[:MODELS_READ]:
         try:
-            held = load_model(path).prototypes
+            prototypes = load_model(path).prototypes
         except InputError:
             continue  # reported where the model is used
-        if held is not None and held.content_hash() not in seen:
-            seen.add(held.content_hash())
-            own[f"{name} (model)"] = path
-    return own
+        if prototypes is not None and prototypes.content_hash() not in seen:
+            seen.add(prototypes.content_hash())
+            sets[f"{name} (model)"] = path
+    return sets
 
 
-def _images(place: Path, given: Given, roots: Roots, notes: list[str]) -> dict[str, Path]:
-    where = given.slides or place
-    if given.slides is None and place.is_file() and not is_slide(place):
+def _images(place: Path, inputs: Inputs, roots: Roots, notes: list[str]) -> dict[str, Path]:
+    if inputs.slides is None and place.is_file() and not is_slide(place):
         return {}
     try:
-        listing = list_slides([where])
+        listing = list_slides([inputs.slides or place])
     except InputError:
-        if given.slides is not None:
+        if inputs.slides is not None:
             raise
         return {}
     notes += list(listing.problems.values())[:3]
@@ -206,25 +198,24 @@ def _slides(
 
 
 def _table(
-    given: Given,
+    inputs: Inputs,
     tables: Iterable[Path],
     studies: Mapping[str, Path],
     slides: Mapping[str, SlideEntry],
     notes: list[str],
 ) -> ClinicalTable | None:
-    """The table given, or the first one found that tells of these slides; that of a study where there is no other."""
-    if given.table is not None:
-        table = read_clinical(given.table, columns=given.columns)
+    """The explicit table, or the first one with some of these slides; that of a study if there is no other."""
+    if inputs.table is not None:
+        table = read_clinical(inputs.table, columns=inputs.columns)
         known = len(set(table.who.slide) & set(slides))
         if known < len(slides):
-            notes.append(f"{given.table}: {known} of the {len(slides)} slides are in the table.")
+            notes.append(f"{inputs.table}: {known} of the {len(slides)} slides are in the table.")
         return table
-    small = [path for path in tables if _size(path) <= LARGEST_TABLE]
-    # a job's own table comes last: it knows of patches, not of patients
-    small.sort(key=lambda path: path.name == "summary.csv")
+    small = [path for path in tables if path.exists() and path.stat().st_size <= LARGEST_TABLE]
+    small.sort(key=lambda path: path.name == "summary.csv")  # a job's table comes last: it has no patients
     for path in [*small[:TABLES_TRIED], *(study / COHORT for study in studies.values())]:
         try:
-            table = read_clinical(path, columns=given.columns)
+            table = read_clinical(path, columns=inputs.columns)
         except InputError:
             continue
         if set(table.who.slide) & set(slides):
@@ -232,74 +223,49 @@ def _table(
     return None
 
 
-def _names(place: Path, given: Path | None, discovered: Discovered, roots: Roots) -> Path:
-    """Where names are kept: they are written, so a link that leads elsewhere must be the user's own word."""
-    if given is not None:
-        return given
-    folder = place.parent if place.is_file() else place
-    path = next(iter(discovered.names), folder / NAMES[0])
+def _names(place: Path, explicit: Path | None, discovered: Sequence[Path], roots: Roots) -> Path:
+    """Names file: it is written, so a link that leads elsewhere must be explicit."""
+    if explicit is not None:
+        return explicit
+    path = next(iter(discovered), (place.parent if place.is_file() else place) / NAMES[0])
     if path.is_symlink() and not roots.hold(path):
         raise InputError(
-            f"{path}: names would be written through this link, out of the folder; name the file itself with `names=`."
+            f"{path}: is a link out of the folder; `panther view FOLDER --names FILE` names the file itself"
         )
     return path
 
 
 def _all_inside(files: Iterable[Path], roots: Roots, notes: list[str]) -> bool:
     outside = [file for file in files if not roots.hold(file)]
-    notes += _about_links(outside[:1])
+    notes += _about_unread(outside[:1])
     return not outside
 
 
-def _about_links(outside: Sequence[Path]) -> list[str]:
-    if not outside:
-        return []
-    real = outside[0].resolve()
-    count = f"{len(outside)} files are links" if len(outside) > 1 else "1 file is a link"
-    return [
-        f"{count} out of the opened folders and left out, e.g. {outside[0].name}; `panther view FOLDER --allow-folder {real.parent}` follows them."
-    ]
-
-
-def _about_locked(locked: Sequence[Path]) -> list[str]:
-    return [f"{len(locked)} folders cannot be listed, e.g. {locked[0]}; check their permissions."] if locked else []
+def _about_unread(outside: Sequence[Path], locked: Sequence[Path] = ()) -> list[str]:
+    notes = []
+    if outside:
+        count = f"{len(outside)} files are links" if len(outside) > 1 else "1 file is a link"
+        allow = f"`panther view FOLDER --allow-folder {outside[0].resolve().parent}` follows them"
+        notes.append(f"{count} out of the opened folders, e.g. {outside[0].name}; {allow}.")
+    if locked:
+        notes.append(f"{len(locked)} folders cannot be listed, e.g. {locked[0]}; check their permissions.")
+    return notes
 
 
 def _nothing(place: Path, discovered: Discovered) -> str:
-    if discovered.outside or discovered.locked:
-        return " ".join(
-            (f"{place}: nothing to show.", *_about_links(discovered.outside), *_about_locked(discovered.locked))
-        )
+    if unread := _about_unread(discovered.outside, discovered.locked):
+        return " ".join((f"{place}: nothing to show.", *unread))
     if discovered.studies:
-        return (
-            f"{place}: results of a study alone; give the folder of its features or slides, and this one with `study=`."
-        )
-    return f"{place}: neither slides nor features were found there; give the folder that `panther slides` wrote, or `features=`."
+        return f"{place}: a study alone; give the folder of its features or slides, and this one with `study=`"
+    return f"{place}: neither slides nor features, expected the folder that `panther slides` wrote, or `features=`"
 
 
 def _by_name(paths: Iterable[Path]) -> dict[str, Path]:
-    """Short names: the file's own, with as many folders before it as tell it from others."""
-    paths, named = list(paths), {}
-    for path in paths:
-        parts = [*path.resolve().parts[1:-1], path.name if path.is_dir() else path.stem]
-        alike = [other for other in paths if other != path and _stem(other) == parts[-1]]
-        length = next(
-            (n for n in range(1, len(parts)) if all(_tail(other, n) != parts[-n:] for other in alike)), len(parts)
-        )
-        named["/".join(parts[-length:])] = path
+    """Short names: the file's, with as many folders before it as tell it from others."""
+    tails = {path: [*path.resolve().parts[1:-1], path.name if path.is_dir() else path.stem] for path in paths}
+    named = {}
+    for path, parts in tails.items():
+        others = [other for key, other in tails.items() if key != path]
+        lengths = (n for n in range(1, len(parts)) if all(other[-n:] != parts[-n:] for other in others))
+        named["/".join(parts[-next(lengths, len(parts)) :])] = path
     return named
-
-
-def _stem(path: Path) -> str:
-    return path.name if path.is_dir() else path.stem
-
-
-def _tail(path: Path, length: int) -> list[str]:
-    return [*path.resolve().parts[1:-1], _stem(path)][-length:]
-
-
-def _size(path: Path) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0

@@ -1,7 +1,7 @@
-"""Names of prototypes as people edit them in the page: saved at once, never over a change made elsewhere, and taken back on request.
+"""Names of prototypes edited in the page: saved at once, never over a change made elsewhere, with undo.
 
-There is one names file, that of the first set of prototypes; other sets are shown by their numbers. The file is reread before every
-change. What others changed in the meantime stays; where they changed the very same field, nothing is written and both values are shown.
+There is one names file, that of the first set of prototypes; other sets are shown by their numbers. The file is read again before every
+change. Changes by others are kept; if they changed the same field, nothing is written and both values are shown.
 """
 
 import hashlib
@@ -12,11 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from panther.errors import InputError
 from panther.explain.names import (
-    FIELDS,
     Naming,
     changed_text,
     checked_colour,
@@ -27,17 +25,15 @@ from panther.explain.names import (
     titles,
 )
 from panther.storage.files import write_text
-from panther.store import check_writable
+from panther.store import Version, check_writable, version_of
 
-LONGEST = {"name": 200, "note": 2000, "group": 100}  # letters
-STEPS = 200  # that can be taken back
+STEPS = 200  # that can be undone
 VERSIONS = 1000  # of the file that pages may still have in view
-ELSEWHERE = "keep the names elsewhere (`panther view FOLDER --names FILE`)"
 NEW = "new"  # version of a file that is not there yet
 
 
 class ConflictError(InputError):
-    """Somebody else changed the same; the page shows both."""
+    """The same field was changed elsewhere; the page shows both values."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +49,7 @@ class Step:
 
 @dataclass(frozen=True)
 class NamesNow:
-    """What the file says at one moment."""
+    """Content of the file at one moment."""
 
     version: str
     namings: Mapping[int, Naming]
@@ -69,35 +65,39 @@ class NamesBook:
         self._lock = threading.Lock()
         self._seen: OrderedDict[str, Mapping[int, Naming]] = OrderedDict()
         self._steps: deque[Step] = deque(maxlen=STEPS)
-        self._last: tuple[tuple[int, int, int] | None, NamesNow] | None = None
+        self._last: tuple[Version, NamesNow] | None = None
 
     def now(self) -> NamesNow:
-        """What the file says; read again only where it was changed."""
+        """Content of the file; read again only if it was changed."""
         with self._lock:
-            stamp = _stamp(self.path)
+            stamp = version_of([self.path])
             if self._last is None or self._last[0] != stamp:
                 self._last = stamp, self._read()[1]
             return self._last[1]
 
     @property
     def next_undo(self) -> str:
-        """Change that undo would take back, in words; empty where there is none."""
+        """Change that undo would revert; empty if there is none."""
         with self._lock:
             return f"{' and '.join(self._steps[-1].after)} of C{self._steps[-1].prototype}" if self._steps else ""
 
-    def change(self, version: str, prototype: int, changes: Mapping[str, Any]) -> None:
+    def change(self, version: str, prototype: int, changes: Mapping[str, str]) -> None:
         """Change some fields of a prototype, relative to ``version`` of the file."""
-        wanted = self._checked(prototype, changes)
+        if not 0 <= prototype < self.count:
+            raise InputError(f"there is no prototype C{prototype}, expected C0 to C{self.count - 1}")
+        wanted = {field: plain_field(field, value) for field, value in changes.items()}
+        if wanted.get("colour"):
+            wanted["colour"] = checked_colour(wanted["colour"])
         with self._writing() as (text, now):
             seen = self._seen.get(version)
             if seen is None:
-                raise ConflictError("The names were changed since this page was opened; here they are as they are now.")
+                raise ConflictError("the names were changed since this page was opened; the present ones are shown")
             here, there = now.namings.get(prototype, Naming()), seen.get(prototype, Naming())
             for field, value in wanted.items():
                 present = getattr(here, field)
                 if present not in (getattr(there, field), value):
                     raise ConflictError(
-                        f"The {field} of C{prototype} was changed elsewhere to {present!r}; yours, {value!r}, is not saved."
+                        f"the {field} of C{prototype} was changed elsewhere to {present!r}; yours, {value!r}, is not saved"
                     )
             after = {field: value for field, value in wanted.items() if getattr(here, field) != value}
             if after:
@@ -107,69 +107,43 @@ class NamesBook:
                 self._steps.append(Step(prototype, before, after, text, new))
 
     def undo(self, version: str) -> None:
-        """Take back the last change of this session, if it still stands."""
+        """Revert the last change of this session, unless it was changed again elsewhere."""
         with self._writing() as (text, now):
             if not self._steps:
-                raise InputError("There is nothing to undo.")
+                raise InputError("there is nothing to undo")
             if version != now.version:
-                raise ConflictError(
-                    "The names were changed in the meantime; look at them, then undo again if you like."
-                )
+                raise ConflictError("the names were changed meanwhile; the present ones are shown")
             step = self._steps[-1]
             here = now.namings.get(step.prototype, Naming())
             if any(getattr(here, field) != value for field, value in step.after.items()):
                 self._steps.pop()
-                raise ConflictError(f"C{step.prototype} was changed elsewhere since; that change stays.")
-            if text == step.text_after and step.text_before is None:
+                raise ConflictError(f"C{step.prototype} was changed elsewhere; that change stays")
+            if text != step.text_after:
+                self._write(changed_text(self.path, text or "", step.prototype, step.before, self.count))
+            elif step.text_before is None:
                 self.path.unlink()
             else:
-                same = text == step.text_after
-                back = step.text_before if same else changed_text(self.path, text or "", step.prototype, step.before, self.count)  # fmt: skip
-                self._write(back or "")
+                self._write(step.text_before)
             self._steps.pop()
-
-    def _checked(self, prototype: int, changes: Mapping[str, Any]) -> dict[str, str]:
-        """Values as they are saved."""
-        if not 0 <= prototype < self.count:
-            raise InputError(f"There is no prototype C{prototype}; there are C0 to C{self.count - 1}.")
-        unknown = [field for field in changes if field not in FIELDS]
-        if unknown or not changes:
-            raise InputError(f"A prototype has {', '.join(FIELDS)}; nothing else can be changed.")
-        found = {}
-        for field, value in changes.items():
-            if not isinstance(value, str):
-                raise InputError(f"The {field} is no text.")
-            found[field] = plain_field(field, value)
-            if len(found[field]) > LONGEST.get(field, len(found[field])):
-                raise InputError(f"The {field} has {len(found[field])} letters; at most {LONGEST[field]} are kept.")
-        if found.get("colour"):
-            found["colour"] = checked_colour(found["colour"])
-        return found
 
     @contextmanager
     def _writing(self) -> Iterator[tuple[str | None, NamesNow]]:
-        """Text and content of the file, locked against other threads; refused where it cannot be written."""
-        self._refuse()
+        """Text and content of the file, locked against other threads and viewers; refused if it cannot be written."""
+        if self.path.is_symlink():
+            raise InputError(
+                f"{self.path}: is a link to another file; `panther view FOLDER --names FILE` names that one"
+            )
+        if self.path.exists() and not self.path.stat().st_mode & 0o222:
+            raise InputError(f"{self.path}: is read-only")
+        check_writable(self.path)
         try:
             with self._lock, _exclusive(self.path.parent):
                 text, now = self._read()
                 if now.problem:
-                    raise InputError(f"{now.problem} Nothing was saved.")
+                    raise InputError(f"{now.problem}; nothing was saved")
                 yield text, now
         except OSError as error:
-            raise InputError(f"{self.path}: cannot be changed ({error.strerror}); nothing was saved.") from error
-
-    def _refuse(self) -> None:
-        if self.path.is_symlink():
-            raise InputError(
-                f"{self.path} is a link to another file; give that one (`panther view FOLDER --names FILE`) to change it."
-            )
-        if self.path.exists() and not self.path.stat().st_mode & 0o222:
-            raise InputError(f"{self.path} is read-only; nothing was saved.")
-        try:
-            check_writable(self.path)
-        except InputError as error:
-            raise InputError(f"{error} {ELSEWHERE[0].upper()}{ELSEWHERE[1:]}.") from error
+            raise InputError(f"{self.path}: cannot be changed ({error.strerror}); nothing was saved") from error
 
     def _read(self) -> tuple[str | None, NamesNow]:
         if not self.path.exists():
@@ -184,7 +158,7 @@ class NamesBook:
                 return None, NamesNow("", {}, str(error))
         self._seen[now.version] = now.namings
         self._seen.move_to_end(now.version)
-        while len(self._seen) > VERSIONS:
+        if len(self._seen) > VERSIONS:
             self._seen.popitem(last=False)
         return text, now
 
@@ -195,26 +169,18 @@ class NamesBook:
 
 @contextmanager
 def _exclusive(folder: Path) -> Iterator[None]:
-    """Let other viewers of the same folder wait while a file in it is read, changed and written; no file is left behind.
+    """Lock a folder against other viewers while a file in it is read, changed and written; no file is left behind.
 
     Where the system cannot lock folders (Windows, some network file systems) a change made within the same millisecond may be lost.
     """
-    with ExitStack() as held:
+    with ExitStack() as stack:
         with suppress(ImportError, OSError):
             import fcntl
 
             handle = os.open(folder, os.O_RDONLY)
-            held.callback(os.close, handle)
+            stack.callback(os.close, handle)
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def look(now: NamesNow, count: int) -> list[tuple[str, str]]:

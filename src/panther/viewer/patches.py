@@ -1,21 +1,25 @@
 """Patches of a slide as the pages need them: where they lie, which prototypes they belong to, on which canvas."""
 
 import math
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
 from panther.aggregators import build
 from panther.errors import InputError
 from panther.explain.geometry import Grid, level0_mpp
-from panther.explain.scene import Assigned, MapSettings, assign, locate
+from panther.explain.scene import MapSettings, assign, locate
 from panther.explain.touching import Touching, touching
 from panther.slides import Slide, open_slide
 from panther.types import Bag, Prototypes
 from panther.viewer.contents import SlideEntry
 from panther.viewer.tiles.pyramid import Cells
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -72,70 +76,47 @@ class PatchMap:
 
 
 def recorded_mpp(entry: SlideEntry) -> float | None:
-    """Resolution that a slide's features were made with, where they say it; run in a worker process."""
+    """Resolution that a slide's features were computed at, if they record it; run in a worker process."""
     return None if entry.features is None else entry.features.open().spec.mpp_level0
 
 
 def read_patches(entry: SlideEntry, prototypes: Prototypes | None, settings: MapSettings) -> PatchMap:
     """Read a slide's features and assign its patches; run in a worker process. The notes list what cannot be shown."""
     notes: list[str] = []
-    bag = _features(entry, notes)
-    recorded = None if bag is None else bag.spec.mpp_level0
-    with _image(entry, settings, recorded, notes) as slide:
-        placed = None if bag is None else _placed(bag, slide, notes)
+
+    def attempt(make: Callable[[], T]) -> T | None:
+        try:
+            return make()
+        except (InputError, OSError) as error:
+            notes.append(str(error))
+            return None
+
+    bag = slide = placed = assigned = None
+    if entry.features is None:
+        notes.append(f"{entry.name}: no features of this slide, so only its image can be shown.")
+    else:
+        bag = attempt(entry.features.open)
+    with ExitStack() as stack:
+        if (image := entry.image) is not None:  # without one patches lie on a blank canvas
+            recorded = None if bag is None else bag.spec.mpp_level0
+            slide = attempt(lambda: stack.enter_context(open_slide(image, settings.resolution(image, recorded))))
+        if bag is not None:
+            placed = attempt(lambda: locate(bag, slide))
         canvas = _canvas(slide, bag, placed)
         side = 0.0 if bag is None or placed is None else _side(bag, placed, slide)
-    found = None if bag is None or prototypes is None else _assigned(bag, prototypes, settings, notes)
+    if bag is not None and prototypes is not None:
+        assigned = attempt(
+            lambda: assign(prototypes.prepared(bag), build(settings.method, prototypes, settings.options))
+        )
     return PatchMap(
         entry.name,
         canvas,
         placed,
-        None if found is None else found.assignment.float().numpy(),
-        None if found is None else found.weights.float().numpy(),
+        None if assigned is None else assigned.assignment.float().numpy(),
+        None if assigned is None else assigned.weights.float().numpy(),
         side,
         tuple(notes),
     )
-
-
-def _image(
-    entry: SlideEntry, settings: MapSettings, recorded: float | None, notes: list[str]
-) -> AbstractContextManager[Slide | None]:
-    """The slide's image; without one, or where it cannot be opened, patches lie on a canvas of their own."""
-    if entry.image is None:
-        return nullcontext()
-    try:
-        return open_slide(entry.image, settings.resolution(entry.image, recorded))
-    except (InputError, OSError) as error:
-        notes.append(str(error))
-        return nullcontext()
-
-
-def _features(entry: SlideEntry, notes: list[str]) -> Bag | None:
-    if entry.features is None:
-        notes.append(f"{entry.name}: there are no features of this slide, so nothing but its image can be shown.")
-        return None
-    try:
-        return entry.features.open()
-    except (InputError, OSError) as error:
-        notes.append(str(error))
-        return None
-
-
-def _placed(bag: Bag, slide: Slide | None, notes: list[str]) -> Grid | None:
-    try:
-        return locate(bag, slide)
-    except InputError as error:
-        notes.append(str(error))
-        return None
-
-
-def _assigned(bag: Bag, prototypes: Prototypes, settings: MapSettings, notes: list[str]) -> Assigned | None:
-    try:
-        module = build(settings.method, prototypes, settings.options)
-        return assign(prototypes.prepared(bag), module)
-    except InputError as error:
-        notes.append(str(error))
-        return None
 
 
 def _canvas(slide: Slide | None, bag: Bag | None, placed: Grid | None) -> Canvas:

@@ -7,16 +7,15 @@ import socket
 import sys
 import threading
 import webbrowser
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
 from panther.engine import Work, open_executor
 from panther.explain.scene import MapSettings
 from panther.machine import start_early
-from panther.viewer.address import Where, below, is_everywhere
-from panther.viewer.contents import NOTHING_MORE, Given, find_contents
+from panther.viewer.address import ListenConfig, below, is_everywhere
+from panther.viewer.contents import Inputs, find_contents
 from panther.viewer.server import LARGEST, Guard, known_hosts, make_app
 from panther.viewer.workbench import Workbench
 
@@ -33,16 +32,18 @@ class Viewer:
     ``address`` is what to open in a browser; ``close()`` ends it. At the end of a notebook's cell it shows itself.
     """
 
-    def __init__(self, bench: Workbench, where: Where = Where(), listening: socket.socket | None = None) -> None:
+    def __init__(
+        self, bench: Workbench, config: ListenConfig = ListenConfig(), listening: socket.socket | None = None
+    ) -> None:
         from waitress.server import create_server
 
-        self.where = where
-        self._owned = ExitStack()  # what ends with it
-        listening = listening or where.listen()
+        self.config = config
+        self._stack = ExitStack()  # closed with it
+        listening = listening or config.listen()
         self.port = listening.getsockname()[1]
-        self.prefix = where.path(self.port)
-        hosts = known_hosts(where.host, where.proxies)
-        self.guard = Guard(hosts, where.proxies, any_address=is_everywhere(where.host), framed_by=where.framed_by)
+        self.prefix = config.path(self.port)
+        hosts = known_hosts(config.host, config.proxies)
+        self.guard = Guard(hosts, config.proxies, any_address=is_everywhere(config.host), framed_by=config.framed_by)
         logging.getLogger("waitress").setLevel(logging.ERROR)  # that requests wait a moment is no news
         self._server: Any = create_server(
             below(self.prefix, make_app(bench, self.guard)),
@@ -54,22 +55,23 @@ class Viewer:
             max_request_body_size=LARGEST,
             channel_request_lookahead=1,  # a search learns that the browser has gone
         )
-        self._owned.callback(bench.close)
+        self._stack.callback(bench.close)
         self._thread = threading.Thread(target=self._server.run, name="viewer", daemon=True)
         self._thread.start()
 
     @property
     def address(self) -> str:
         """Address with its token."""
-        return self._below(self.where.origin(self.port))
+        return f"{self.config.origin(self.port)}{self._path}"
 
     @property
     def others(self) -> list[str]:
-        """Addresses for people at other machines, where it listens on all of this one's; each with its token."""
-        return [self._below(origin) for origin in self.where.others(self.port)]
+        """Addresses for people at other machines, if it listens on all of this one's; each with its token."""
+        return [f"{origin}{self._path}" for origin in self.config.others(self.port)]
 
-    def _below(self, origin: str) -> str:
-        return f"{origin}{self.prefix}/?token={self.guard.token}"
+    @property
+    def _path(self) -> str:
+        return f"{self.prefix}/?token={self.guard.token}"
 
     def open_browser(self) -> bool:
         """Show it in a browser, where there is one that has a window."""
@@ -82,7 +84,7 @@ class Viewer:
             # in the server's own thread: closing its sockets from another one would leave it waiting for them
             self._server.trigger.pull_trigger(self._hang_up)
             self._thread.join()
-        self._owned.close()
+        self._stack.close()
 
     def _hang_up(self) -> None:
         for channel in list(self._server.active_channels.values()):
@@ -106,8 +108,7 @@ class Viewer:
             return "<p>The viewer was closed.</p>"
         # behind the hub's proxy the path alone is right; on this machine Jupyter itself is mostly under `localhost`, and a cookie
         # for this site only goes where the frame's host is the page's
-        path = f"{self.prefix}/?token={self.guard.token}"
-        within = path if self.prefix else self.address.replace("//127.0.0.1:", "//localhost:", 1)
+        within = self._path if self.prefix else self.address.replace("//127.0.0.1:", "//localhost:", 1)
         source = html.escape(within, quote=True)
         return (
             f'<iframe src="{source}" width="100%" height="{HEIGHT}" style="border: 0" title="panther view"></iframe>'
@@ -116,32 +117,25 @@ class Viewer:
 
 
 def has_browser() -> bool:
-    """Whether a window can be opened here: not over SSH, not without a display. A browser of text would take the terminal."""
-    if os.environ.get("BROWSER"):
-        return True
-    if sys.platform in ("darwin", "win32"):
+    """Whether a window can be opened here: not over SSH, not without a display. A text browser would take the terminal."""
+    if os.environ.get("BROWSER") or sys.platform in ("darwin", "win32"):
         return True
     return not os.environ.get("SSH_CONNECTION") and bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-@contextmanager
-def open_bench(
-    place: Path, given: Given = NOTHING_MORE, settings: MapSettings | None = None, workers: int = 0
-) -> Iterator[Workbench]:
-    """Workbench over what lies below ``place``, with worker processes: some for what a page waits for, some for what takes long."""
-    start_early(*PRELOAD)
-    with open_executor(workers) as executor, open_executor(workers) as long_executor:
-        yield Workbench(find_contents(place, given, Work(executor)), settings, executor, long_executor)
-
-
 def open_viewer(
-    place: Path, given: Given, where: Where, settings: MapSettings | None = None, workers: int = 0
+    place: Path, inputs: Inputs, config: ListenConfig, settings: MapSettings | None = None, workers: int = 0
 ) -> Viewer:
-    """Find what there is below ``place`` and serve it, until it is closed."""
-    with ExitStack() as owned:
-        listening = where.listen()  # first: a port in use is known at once
-        owned.callback(listening.close)
-        bench = owned.enter_context(open_bench(place, given, settings, workers))
-        viewer = Viewer(bench, where, listening)
-        viewer._owned.push(owned.pop_all())
+    """Search ``place`` and serve its contents until it is closed.
+
+    There are worker processes for what a page waits for, and others for what takes long.
+    """
+    with ExitStack() as stack:
+        listening = config.listen()  # first: a port in use is known at once
+        stack.callback(listening.close)
+        start_early(*PRELOAD)
+        executor, long_executor = (stack.enter_context(open_executor(workers)) for _ in range(2))
+        bench = Workbench(find_contents(place, inputs, Work(executor)), settings, executor, long_executor)
+        viewer = Viewer(bench, config, listening)
+        viewer._stack.push(stack.pop_all())
     return viewer

@@ -1,45 +1,41 @@
-"""The Flask application of the viewer: files of the page, access, and messages without paths of the server."""
+"""The Flask application of the viewer: files of the page, access, and answers without paths of the server."""
 
 import gzip
-import hashlib
 import hmac
 import logging
+import mimetypes
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 from flask import Blueprint, Flask, Response, abort, jsonify, request
 from flask.json.provider import DefaultJSONProvider
+from pydantic import ValidationError
 from werkzeug.exceptions import HTTPException
 
 from panther.errors import InputError
-from panther.viewer.address import LOOPBACK, is_address, own_names
-from panther.viewer.pages import PAGES
+from panther.viewer.address import LOOPBACK, is_address, machine_names
+from panther.viewer.pages.cohort import cohort_routes
+from panther.viewer.pages.patch import patch_routes
+from panther.viewer.pages.prototypes import prototype_routes
+from panther.viewer.pages.slide import slide_routes
+from panther.viewer.pages.study import study_routes
+from panther.viewer.queries import describe_problem
 from panther.viewer.workbench import UnknownError, Workbench
 
+PAGES = (slide_routes, patch_routes, prototype_routes, cohort_routes, study_routes)
 PLOTLY = "plotly.min.js"  # of the installed package, not copied into this one
-TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
-COOKIE = "panther"
 READING = ("GET", "HEAD")
 # charts set style attributes, so styles may be inline; scripts may not
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self' 'unsafe-inline'",
-        "img-src 'self' data: blob:",
-        "font-src 'self' data:",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "object-src 'none'",
-    )
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; object-src 'none'"
 )
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -49,72 +45,55 @@ HEADERS = {
     "Cache-Control": "private, no-cache",
 }
 HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:\d{1,5})?", re.IGNORECASE)
-SENTENCES = frozenset({"error", "failures", "notes", "problem", "why"})  # fields of answers that hold them
-REMEMBERED = 1000  # sentences that the terminal has had
-STEP = r"""[^/\\\s'"`,;:()<>]+"""  # a folder in the middle of a sentence; one that holds a blank ends it
+LARGEST = 4 << 20  # bytes of a request: a lasso around 100,000 slides
+REMEMBERED = 1000  # messages that the terminal has shown
+STEP = r"""[^/\\\s'"`,;:()<>]+[/\\]"""  # a folder in the middle of a text; one that holds a blank ends the path
 START = r"(?<![\w.~/\\-])"
-PATH = re.compile(rf"{START}/(?:{STEP}/)+")  # a path from the root on, without its last part
 
 logger = logging.getLogger(__name__)
-LARGEST = 4 << 20  # bytes of a request: a lasso around 100,000 slides
-
-
-class _Asset(NamedTuple):
-    content: bytes
-    packed: bytes  # the same, for a slow tunnel
-    tag: str
 
 
 def asset(name: str) -> Response:
-    """A file of the page, as an answer."""
-    if name not in _names():
-        abort(404, f"The page has no file {name!r}.")
-    file = _read_asset(name)
-    pack = "gzip" in request.accept_encodings
-    response = Response(file.packed if pack else file.content, mimetype=TYPES[name.rsplit(".", 1)[-1]])
+    """A file of the page."""
+    if name not in _assets():
+        abort(404, f"the page has no file {name!r}")
+    plain, packed = _read_asset(name)
+    is_packed = "gzip" in request.accept_encodings  # for a slow tunnel
+    response = Response(packed if is_packed else plain, mimetype=mimetypes.guess_type(name)[0])
     response.vary.add("Accept-Encoding")
-    if pack:
+    if is_packed:
         response.content_encoding = "gzip"
-    response.set_etag(f"{file.tag}{'-gzip' if pack else ''}")
+    response.add_etag()
     return response.make_conditional(request)  # type: ignore[return-value]
 
 
-def page(name: str) -> Response:
-    """A page that is never taken from the browser's cache."""
-    return Response(_read_asset(name).content, mimetype="text/html", headers={"Cache-Control": "no-store"})
+@cache
+def _assets() -> dict[str, Any]:
+    static = {file.name: file for file in (files("panther.viewer") / "static").iterdir() if file.is_file()}
+    return {**static, PLOTLY: files("plotly") / "package_data" / PLOTLY}
 
 
 @cache
-def _names() -> frozenset[str]:
-    own = (file.name for file in (files("panther.viewer") / "static").iterdir())
-    return frozenset(name for name in (*own, PLOTLY) if name.rsplit(".", 1)[-1] in TYPES)
-
-
-@cache
-def _read_asset(name: str) -> _Asset:
-    place = files("plotly") / "package_data" if name == PLOTLY else files("panther.viewer") / "static"
-    content = (place / name).read_bytes()
-    return _Asset(content, gzip.compress(content, 6, mtime=0), hashlib.sha256(content).hexdigest()[:16])
-
-
-def new_secret() -> str:
-    """A random secret of an access link."""
-    return secrets.token_urlsafe(24)
+def _read_asset(name: str) -> tuple[bytes, bytes]:
+    """A file, plain and packed."""
+    content = _assets()[name].read_bytes()
+    return content, gzip.compress(content, 6, mtime=0)
 
 
 @dataclass(frozen=True)
 class Guard:
-    """What a request must show."""
+    """Requirements on every request: host, origin, and the cookie that the token was exchanged for."""
 
     hosts: frozenset[str] = frozenset(LOOPBACK)  # names of the server that requests may use
-    proxies: frozenset[str] = frozenset()  # those of them under which a proxy shows it; it may send another Host on
-    # It listens on every address of the machine, so requests may use any of them. Names are what DNS rebinding turns over to another
-    # machine: a page's address that is a number stays with its machine, so numbers are let in and unknown names are not.
+    proxies: frozenset[str] = frozenset()  # those of them that are proxies', which may send another Host on
+    # The server listens on every address of the machine, so requests may use any of them. DNS rebinding turns a name over to another
+    # machine; a page whose address is a number stays with its machine. So numbers are accepted and unknown names are not.
     any_address: bool = False
-    token: str = field(default_factory=new_secret, repr=False)
-    session: str = field(default_factory=new_secret, repr=False)  # what the cookie holds
-    # two viewers on one host have one each
-    cookie: str = field(default_factory=lambda: f"{COOKIE}-{secrets.token_hex(4)}")
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
+    session: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)  # content of the cookie
+    cookie: str = field(
+        default_factory=lambda: f"panther-{secrets.token_hex(4)}"
+    )  # differs between viewers on one host
     framed_by: tuple[str, ...] = ()  # origins of notebooks that may show it in a frame
 
     def protect(self, app: Flask) -> None:
@@ -123,13 +102,14 @@ class Guard:
         app.after_request(self._harden)
 
     def _check(self) -> Response | None:
-        if not self._knows(_host_name(_host())):
-            abort(
-                403, "The viewer is not known under this host name; `panther view FOLDER --allow-host NAME` lets it in."
-            )
+        host = request.headers.get("Host", "")
+        match = HOST.fullmatch(host)
+        name = match["name"].lower().strip("[]") if match else ""
+        if name not in self.hosts and not (self.any_address and is_address(name)):
+            abort(403, "The viewer does not accept this host name; `panther view FOLDER --allow-host NAME` adds it.")
         origin = request.headers.get("Origin")
-        if origin is not None and not self._own(origin):
-            abort(403, "Another page asked; the viewer answers its own pages only.")
+        if origin is not None and not self._is_own_page(origin, host):
+            abort(403, "The request came from another page; the viewer answers its own pages only.")
         if request.method == "GET" and request.path == "/" and _same(request.args.get("token", ""), self.token):
             return self._welcome()
         if not _same(request.cookies.get(self.cookie, ""), self.session):
@@ -141,26 +121,23 @@ class Guard:
             abort(403, "Changes come from the viewer's own page only.")
         return None
 
-    def _knows(self, name: str) -> bool:
-        return name in self.hosts or (self.any_address and is_address(name))
-
-    def _own(self, origin: str) -> bool:
-        """Whether it is the origin of the viewer's own pages; another port of this machine is not."""
+    def _is_own_page(self, origin: str, host: str) -> bool:
+        """Whether an origin is that of the viewer's own pages; another port of this machine is not."""
         try:
-            asked = urlsplit(origin)
-            return asked.netloc == _host() or (asked.hostname or "") in self.proxies
+            parts = urlsplit(origin)
+            return parts.netloc == host or (parts.hostname or "") in self.proxies
         except ValueError:
             return False
 
     def _welcome(self) -> Response:
-        """Give the cookie, and a page that goes on to the viewer without the token.
+        """Set the cookie, with a page that goes on to the viewer without the token.
 
         Not a redirect: a browser that comes by a link of another site (a mail, a notebook) would follow it without the cookie,
-        which is for this site's own requests only.
+        which is for requests of this site only.
         """
-        response = page("enter.html")
-        # No path: the browser takes the folder of the address, whatever a proxy has put before it, so that what else the host
-        # shows does not get the cookie. Not Secure: the viewer itself speaks plain http, on this machine or behind a proxy.
+        response = Response(_read_asset("enter.html")[0], mimetype="text/html", headers={"Cache-Control": "no-store"})
+        # No path: the browser takes the folder of the address, whatever a proxy has put before it, so that other servers of the host
+        # do not get the cookie. Not Secure: the viewer itself speaks plain http, on this machine or behind a proxy.
         response.set_cookie(self.cookie, self.session, httponly=True, samesite="Strict", path=None)
         return response
 
@@ -174,78 +151,40 @@ class Guard:
 
 def known_hosts(host: str, more: Iterable[str] = ()) -> frozenset[str]:
     """Host names that requests to a server on ``host`` may use."""
-    names = {*LOOPBACK, host, *more, *(() if host in LOOPBACK else own_names())}
+    names = {*LOOPBACK, host, *more, *(() if host in LOOPBACK else machine_names())}
     return frozenset(name.lower().strip("[]") for name in names)
 
 
-def _host() -> str:
-    """Host header as it came; without one nothing is known."""
-    return request.headers.get("Host", "")
+def _same(text: str, secret: str) -> bool:
+    return hmac.compare_digest(text.encode("utf-8", "replace"), secret.encode())
 
 
-def _host_name(host: str) -> str:
-    """Name in a Host header, without its port."""
-    found = HOST.fullmatch(host)
-    return found["name"].lower().strip("[]") if found else ""
+def path_redactor(folders: Iterable[Path] = ()) -> Callable[[Any], Any]:
+    """Function that keeps of every absolute path in an answer its last part: `/data/job/S1.tif: damaged` is about `S1.tif`.
 
+    It goes through the keys and values of lists and dictionaries, except people's notes on prototypes. ``folders`` are known to be
+    paths whatever letters they hold. Messages that it shortens are logged in full, once.
+    """
+    known = {str(place) for folder in folders if folder.is_absolute() for place in (folder, folder.parent)} - {"/"}
+    places = "|".join(re.escape(place) for place in sorted(known, key=len, reverse=True)) or r"\b\B"
+    path = re.compile(rf"{START}(?:(?:{places})[/\\](?:{STEP})*|/(?:{STEP})+)")
+    logged: set[str] = set()
 
-def _same(given: str, secret: str) -> bool:
-    return hmac.compare_digest(given.encode("utf-8", "replace"), secret.encode())
-
-
-class Discretion:
-    """Takes folders out of sentences. Threads may share it."""
-
-    def __init__(self, places: Iterable[Path] = ()) -> None:
-        # long ones first: a folder that was opened may lie in another one; a whole disk is none to be cut off
-        known = sorted((place for place in set(places) if len(place.parts) > 2), key=lambda one: -len(str(one)))
-        self._places = [(_below(place), _itself(place), place.name) for place in known if place.is_absolute()]
-        self._told: set[str] = set()
-
-    def sentence(self, text: str) -> str:
-        """The sentence with names of files alone: `/data/job/S1.tif: it is damaged.` is about `S1.tif`."""
-        found = text
-        for below, itself, name in self._places:
-            found = itself.sub(lambda _, name=name: name, below.sub("", found))  # type: ignore[misc]
-        found = PATH.sub("…/", found)
-        if found != text and text not in self._told and len(self._told) < REMEMBERED:
-            self._told.add(text)
-            logger.warning("%s", text)
-        return found
-
-    def answer(self, value: Any) -> Any:
-        """An answer, with its sentences taken care of."""
-        if not isinstance(value, Mapping):
-            return value
-        return {key: self._all(one) if key in SENTENCES else self.answer(one) for key, one in value.items()}
-
-    def _all(self, value: Any) -> Any:
+    def redact(value: Any) -> Any:
         if isinstance(value, str):
-            return self.sentence(value)
+            return shortened(value) if "/" in value or "\\" in value else value
         if isinstance(value, Mapping):
-            return {key: self._all(one) for key, one in value.items()}
-        return [self._all(one) for one in value] if isinstance(value, (list, tuple)) else value
+            return {redact(key): one if key == "note" else redact(one) for key, one in value.items()}
+        return [redact(one) for one in value] if isinstance(value, (list, tuple)) else value
 
-    def applied_to(self, app: Flask) -> None:
-        """Let every answer in JSON go through it, also those of pages that are added later."""
-        discretion = self
+    def shortened(text: str) -> str:
+        short = path.sub("", text)
+        if short != text and ": " in text and text not in logged and len(logged) < REMEMBERED:
+            logged.add(text)
+            logger.warning("%s", text)
+        return short
 
-        class Provider(DefaultJSONProvider):
-            sort_keys = False
-
-            def dumps(self, obj: Any, **options: Any) -> str:
-                return super().dumps(discretion.answer(obj), **options)
-
-        app.json = Provider(app)
-
-
-def _below(place: Path) -> re.Pattern[str]:
-    """What lies below a folder: all of a path but its last part."""
-    return re.compile(rf"{START}{re.escape(str(place))}(?:[/\\]{STEP})*[/\\]")
-
-
-def _itself(place: Path) -> re.Pattern[str]:
-    return re.compile(rf"{START}{re.escape(str(place))}(?![\w.-]*\w)")
+    return redact
 
 
 def make_app(bench: Workbench, guard: Guard) -> Flask:
@@ -254,27 +193,36 @@ def make_app(bench: Workbench, guard: Guard) -> Flask:
     app.config["MAX_CONTENT_LENGTH"] = LARGEST
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # no OPTIONS for other origins
     roots = bench.contents.roots
-    discretion = Discretion(() if roots is None else (*roots.places, *roots.as_given))
-    discretion.applied_to(app)
+    redact = path_redactor(() if roots is None else (*roots.places, *roots.as_given))
+
+    class Provider(DefaultJSONProvider):
+        sort_keys = False
+
+        def dumps(self, obj: Any, **options: Any) -> str:
+            return super().dumps(redact(obj), **options)
+
+    def message(error: Exception) -> Any:
+        """JSON with one sentence; a person who opens an address by hand gets it as text."""
+        text, code = _described(error)
+        sentence = f"{text.rstrip('.')}."
+        if request.accept_mimetypes.best_match(("application/json", "text/html")) == "text/html":
+            return Response(f"{redact(sentence)}\n", code, mimetype="text/plain")
+        return jsonify(error=sentence), code
+
+    app.json = Provider(app)
     guard.protect(app)
-    app.register_blueprint(_frame(bench, guard))
+    app.register_blueprint(_frame_routes(bench, guard))
     for page in PAGES:
         app.register_blueprint(page(bench))
-    app.register_error_handler(Exception, partial(_sentence, discretion))
+    app.register_error_handler(Exception, message)
     return app
 
 
-def _frame(bench: Workbench, guard: Guard) -> Blueprint:
+def _frame_routes(bench: Workbench, guard: Guard) -> Blueprint:
     """Routes of the page that holds all others: its files, the contents of the opened folder, the link."""
     routes = Blueprint("frame", __name__)
-
-    @routes.get("/")
-    def index() -> Response:
-        return asset("index.html")
-
-    @routes.get("/static/<name>")
-    def static(name: str) -> Response:
-        return asset(name)
+    routes.get("/")(lambda: asset("index.html"))
+    routes.get("/static/<name>")(asset)
 
     @routes.get("/plotly.js")
     def plotly() -> Response:
@@ -283,22 +231,21 @@ def _frame(bench: Workbench, guard: Guard) -> Blueprint:
     @routes.get("/api/contents")
     def contents() -> dict[str, Any]:
         contents = bench.contents
+        slides = [
+            {
+                "name": one.name,
+                "patient": one.patient,
+                "image": one.image is not None,
+                "features": one.features is not None,
+            }
+            for one in contents.slides.values()
+        ]
         return {
             "title": contents.title,
-            "slides": [
-                {
-                    "name": one.name,
-                    "patient": one.patient,
-                    "image": one.image is not None,
-                    "features": one.features is not None,
-                }
-                for one in contents.slides.values()
-            ],
+            "slides": slides,
             "prototypes": [{"name": name, "count": len(bench.prototypes(name))} for name in contents.prototypes],
             "models": list(contents.models),
             "studies": list(contents.studies),
-            "embeddings": contents.embeddings is not None,
-            "columns": [] if contents.table is None else [str(name) for name in contents.table.rows.columns],
             "notes": list(contents.notes),
         }
 
@@ -309,24 +256,17 @@ def _frame(bench: Workbench, guard: Guard) -> Blueprint:
     return routes
 
 
-def _sentence(discretion: Discretion, error: Exception) -> Any:
-    """What the page shows instead: a sentence. A person who opens an address by hand gets it as text."""
-    sentence, code = _said(error)
-    if request.accept_mimetypes.best_match(("application/json", "text/html")) == "text/html":
-        return Response(f"{discretion.sentence(sentence)}\n", code, mimetype="text/plain")
-    return jsonify(error=sentence), code
-
-
-def _said(error: Exception) -> tuple[str, int]:
+def _described(error: Exception) -> tuple[str, int]:
+    """One line and a status for an error."""
     if isinstance(error, HTTPException):
         return error.description or "The viewer cannot answer this.", error.code or 500
-    if isinstance(error, UnknownError):
-        return str(error), 404
+    if isinstance(error, ValidationError):
+        return describe_problem(error.errors(include_url=False)), 422
     if isinstance(error, InputError):
-        return str(error), 422
+        return str(error), 404 if isinstance(error, UnknownError) else 422
     if isinstance(error, RecursionError):
-        return "The request is nested too deeply; expected a flat object.", 400
+        return "request: found deep nesting, expected a flat object", 400
     if isinstance(error, OSError):
-        return f"{error.filename or 'The system'}: {error.strerror or error}.", 422
+        return f"{error.filename or 'system'}: {error.strerror or error}", 422
     logger.error("The viewer could not answer %s.", request.path, exc_info=error)
-    return f"Unexpected {type(error).__name__}: {error}. The window of `panther view` says where.", 500
+    return f"unexpected {type(error).__name__}: {error}; see the terminal of `panther view`", 500

@@ -1,4 +1,4 @@
-"""Searching the slides for patches similar to one: slide by slide in worker processes, so that it can be watched and stopped."""
+"""Search for similar patches: slide by slide in worker processes, with progress, and it can be stopped."""
 
 import threading
 from collections import defaultdict
@@ -21,18 +21,18 @@ from panther.viewer.patches import read_patches
 from panther.viewer.workbench import UnknownError, Workbench
 
 AT_ONCE = 2  # searches that run side by side ...
-WAITING = 2  # ... and that wait for them; each holds a thread of the server, of which tiles need some
-PATIENCE = 15.0  # seconds that one waits
-MOST_FAILURES = 3  # told in full
+WAITING = 2  # ... and that wait for them; each holds a thread of the server, which tiles need too
+PATIENCE = 15.0  # seconds of waiting
+MOST_FAILURES = 3  # listed in full
 
 
 class BusyError(InputError):
-    """Others are searching already."""
+    """Too many searches at a time."""
 
 
 @dataclass(frozen=True, eq=False)
-class Query:
-    """The patch whose like is searched."""
+class SimilarTo:
+    """The patch to which similar ones are searched."""
 
     slide: str
     patch: int
@@ -51,8 +51,8 @@ class Hit(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Found:
-    """What was found so far: the same whatever the order in which slides were searched."""
+class SearchState:
+    """Hits so far: the same whatever the order in which slides were searched."""
 
     hits: tuple[Hit, ...] = ()
     done: int = 0  # slides
@@ -63,12 +63,14 @@ class Found:
     def notes(self) -> list[str]:
         """Slides that could not be searched."""
         more = len(self.failures) - MOST_FAILURES
-        told = list(self.failures[:MOST_FAILURES])
-        return [*told, f"{more} further slides could not be searched either."] if more > 0 else told
+        return [
+            *self.failures[:MOST_FAILURES],
+            *([f"{more} further slides could not be searched."] if more > 0 else []),
+        ]
 
 
 class Turns:
-    """A few searches at a time; a few more wait for their turn, and whoever comes then is told so."""
+    """A few searches at a time; a few more wait for their turn, and further ones are refused."""
 
     def __init__(self, at_once: int = AT_ONCE, waiting: int = WAITING, patience: float = PATIENCE) -> None:
         self._running = threading.BoundedSemaphore(at_once)
@@ -78,103 +80,87 @@ class Turns:
     @contextmanager
     def one(self) -> Iterator[None]:
         """Wait for a turn and have it."""
-        busy = BusyError("Other searches are still running; ask again when they are done.")
-        if not self._inside.acquire(blocking=False):
-            raise busy
-        try:
-            if not self._running.acquire(timeout=self._patience):
-                raise busy
-            try:
-                yield
-            finally:
-                self._running.release()
-        finally:
-            self._inside.release()
+        with _held(self._inside, 0), _held(self._running, self._patience):
+            yield
 
 
-def ask(bench: Workbench, slide: str, patch: int, k: int, per_slide: int | None = None) -> Query:
+@contextmanager
+def _held(semaphore: threading.BoundedSemaphore, patience: float) -> Iterator[None]:
+    if not semaphore.acquire(timeout=patience):
+        raise BusyError("other searches are running; try again later")
+    try:
+        yield
+    finally:
+        semaphore.release()
+
+
+def ask(bench: Workbench, slide: str, patch: int, k: int, per_slide: int | None = None) -> SimilarTo:
     """Query for a patch of a slide, whose features are read in a worker process."""
     ref = bench.slide(slide).features
     if ref is None:
-        raise UnknownError(f"{slide}: there are no features of this slide, so its patches cannot be compared.")
+        raise UnknownError(f"{slide}: no features of this slide")
     bench.refuse_links(ref.files)
     features, encoder = bench.compute(read_features, ref, patch)
-    return Query(slide, patch, features, encoder, k, per_slide)
+    return SimilarTo(slide, patch, features, encoder, k, per_slide)
 
 
-def search(bench: Workbench, query: Query, slides: Sequence[SlideEntry]) -> Iterator[Found]:
-    """Search slides one after the other, as many at a time as there are workers; what was found so far comes after each of them.
+def search(bench: Workbench, query: SimilarTo, slides: Sequence[SlideEntry]) -> Iterator[SearchState]:
+    """Search slides one after the other, as many at a time as there are workers; the state after each of them.
 
-    A slide that fails is told and does not stop the others. Whoever stops asking stops the search.
+    A slide that fails is noted and does not stop the others. Closing the iterator stops the search.
     """
     refs = [one.features for one in slides if one.features is not None]
-    found = Found(of=len(refs))
-    yield found
-    safe, refused = _sorted_out(bench, refs)
-    found = Found((), len(refused), found.of, tuple(refused))
+    yield SearchState(of=len(refs))
+    readable, refused = bench.readable(refs)
+    state = SearchState((), len(refused), len(refs), tuple(refused.values()))
     # a short queue: another search meanwhile waits for a few slides, not for the cohort
-    for result in map_slides(partial(search_slide, query=query), safe, bench.long_work.executor, ahead=1):
-        if result.value is None:
-            failures = (*found.failures, result.reason or "")
-            found = Found(found.hits, found.done + 1, found.of, failures)
-        else:
-            hits = sorted((*found.hits, *result.value), key=lambda hit: (-hit.similarity, hit.slide, hit.patch))
-            found = Found(tuple(hits[: query.k]), found.done + 1, found.of, found.failures)
-        yield found
-
-
-def _sorted_out(bench: Workbench, refs: Sequence[Openable]) -> tuple[list[Openable], list[str]]:
-    """Slides that may be read, and a sentence for each that has become a link out of the opened folders."""
-    safe, refused = [], []
-    for ref in refs:
-        try:
-            bench.refuse_links(ref.files)
-            safe.append(ref)
-        except InputError as error:
-            refused.append(str(error))
-    return safe, refused
+    for result in map_slides(partial(search_slide, query=query), readable, bench.long_work.executor, ahead=1):
+        hits = sorted((*state.hits, *(result.value or ())), key=lambda hit: (-hit.similarity, hit.slide, hit.patch))
+        failures = state.failures if result.reason is None else (*state.failures, result.reason)
+        state = SearchState(tuple(hits[: query.k]), state.done + 1, state.of, failures)
+        yield state
 
 
 def read_features(ref: Openable, patch: int) -> tuple[Tensor, str | None]:
     """Features of one patch and their encoder; run in a worker process."""
     bag = ref.open()
     if not 0 <= patch < len(bag):
-        raise InputError(f"{ref.sample}: there is no patch {patch}; the slide has {len(bag)}.")
+        raise InputError(f"{ref.sample}: there is no patch {patch}, expected 0 to {len(bag) - 1}")
     return bag.features[patch : patch + 1][0].clone(), bag.encoder
 
 
-def search_slide(ref: Openable, query: Query) -> list[Hit]:
+def search_slide(ref: Openable, query: SimilarTo) -> list[Hit]:
     """Most similar patches of one slide; run in a worker process."""
     bag = ref.open()
     if bag.dim != len(query.features) or not same_encoder(bag.encoder, query.encoder):
         raise InputError(
-            f"{ref.sample}: its features are of another encoder ({bag.encoder or 'not named'}, {bag.dim} numbers) than those of "
-            f"{query.slide} ({query.encoder or 'not named'}, {len(query.features)}), so they were not compared."
+            f"{ref.sample}: features of another encoder ({bag.encoder or 'not named'}, {bag.dim} numbers) than those of "
+            f"{query.slide} ({query.encoder or 'not named'}, {len(query.features)})"
         )
     most = query.k if query.per_slide is None else min(query.k, query.per_slide)
     itself = query.patch if ref.sample == query.slide else None
-    found = most_similar(bag.features, query.features, most, itself)
+    nearest = most_similar(bag.features, query.features, most, itself)
     return [
         Hit(ref.sample, row, similarity)
-        for row, similarity in zip(found.rows.tolist(), found.nearness.tolist(), strict=True)
+        for row, similarity in zip(nearest.rows.tolist(), nearest.nearness.tolist(), strict=True)
     ]
 
 
 def places(bench: Workbench, hits: Sequence[Hit]) -> dict[Hit, tuple[float, float]]:
-    """Upper left corners of patches on the canvas of their slides, where those are known."""
+    """Upper left corners of patches on the canvas of their slides, if they are known."""
     rows: dict[str, list[int]] = defaultdict(list)
     for hit in hits:
         rows[hit.slide].append(hit.patch)
-    asked = [(bench.slide(slide), patches) for slide, patches in rows.items()]
+    tasks = [(bench.slide(slide), patches) for slide, patches in rows.items()]
     corners: dict[tuple[str, int], tuple[float, float]] = {}
-    for result in map_slides(partial(corners_of, settings=bench.settings), asked, bench.work.executor, ahead=1):
-        entry, patches = asked[result.index]
+    for result in map_slides(partial(corners_of, settings=bench.settings), tasks, bench.work.executor, ahead=1):
+        entry, patches = tasks[result.index]
         corners |= {(entry.name, row): xy for row, xy in zip(patches, result.value or (), strict=False)}
     return {hit: corners[hit.slide, hit.patch] for hit in hits if (hit.slide, hit.patch) in corners}
 
 
-def corners_of(asked: tuple[SlideEntry, list[int]], settings: MapSettings) -> list[tuple[float, float]]:
-    """Corners of a few patches of one slide, none where they have no place; run in a worker process."""
-    entry, rows = asked
-    found = read_patches(entry, None, settings)
-    return [] if found.grid is None else [(float(x), float(y)) for x, y in found.corners[rows]]
+def corners_of(task: tuple[SlideEntry, list[int]], settings: MapSettings) -> list[tuple[float, float]]:
+    """Corners of a few patches of one slide, none if they have no coordinates; run in a worker process."""
+    entry, rows = task
+    patch_map = read_patches(entry, None, settings)
+    return [] if patch_map.grid is None else [(float(x), float(y)) for x, y in patch_map.corners[rows]]

@@ -1,30 +1,32 @@
-"""What all pages share: the contents of the folders, and what was opened or computed last, bounded in number and in bytes."""
+"""Contents of the opened folders, shared by all pages, with a bounded cache of what was opened or computed last."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
+from weakref import finalize
 
-from panther.engine import HERE, Work, map_all
+from panther.engine import HERE, Work, map_all, name_of
 from panther.errors import InputError
 from panther.explain.scene import MapSettings
 from panther.slides import Slide, open_slide
 from panther.store import Version, version_of
 from panther.types import Prototypes
 from panther.viewer.contents import Contents, SlideEntry, load_set
-from panther.viewer.kept import Kept
 from panther.viewer.names import NEW, NamesBook, NamesNow, look
 from panther.viewer.patches import PatchMap, read_patches, recorded_mpp
 
 OPEN_SLIDES = 8  # images kept open; each may keep 128 MiB of decoded tiles
 MAPS = 256 << 20  # bytes of patches kept: 15,000 patches and 16 prototypes are a megabyte
 SETS = 8  # of prototypes
-SHARED = 8  # things that several pages look at
 RESOLUTIONS = 100_000  # slides whose resolution, a number, is kept
-PATIENCE = 30.0  # seconds that one waits for a slide that another reads
+PATIENCE = 30.0  # seconds to wait for a slide that another request reads
 
 T = TypeVar("T")
 
@@ -33,11 +35,91 @@ class UnknownError(InputError):
     """The requested item does not exist."""
 
 
+@dataclass(eq=False)
+class _Entry(Generic[T]):
+    version: Hashable
+    value: Future[T] = field(default_factory=Future)
+    weight: int = 0  # known when the value is
+
+
+class LruCache(Generic[T]):
+    """The values used last, each computed once however many threads ask for it.
+
+    ``limit`` bounds the sum of their weights, 1 each by default; the newest value stays whatever its weight.
+    """
+
+    def __init__(self, limit: int, weigh: Callable[[T], int] = lambda value: 1) -> None:
+        self._limit, self._weigh = limit, weigh
+        self._entries: OrderedDict[Hashable, _Entry[T]] = OrderedDict()
+        self._weight = 0
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: Hashable, make: Callable[[], T], version: Hashable = None) -> T:
+        """Value of ``key``, computed if it is not there, or of another ``version`` (of the files behind it).
+
+        Threads that ask meanwhile wait for the value or its error. Errors are not kept.
+        """
+        with self._lock:
+            entry = self._entries.get(key)
+            is_new = entry is None or entry.version != version
+            if entry is None or is_new:
+                self._remove(key)
+                entry = self._entries[key] = _Entry(version)
+            self._entries.move_to_end(key)
+        if is_new:
+            self._fill(key, entry, make)
+        return entry.value.result()
+
+    def drop(self, key: Hashable) -> None:
+        """Forget one value."""
+        with self._lock:
+            self._remove(key)
+
+    def clear(self) -> None:
+        """Forget all."""
+        with self._lock:
+            self._entries.clear()
+            self._weight = 0
+
+    def _fill(self, key: Hashable, entry: _Entry[T], make: Callable[[], T]) -> None:
+        try:
+            value = make()
+        except BaseException as error:
+            with self._lock:
+                if self._entries.get(key) is entry:
+                    self._remove(key)
+            entry.value.set_exception(error)
+            return
+        with self._lock:
+            if self._entries.get(key) is entry:
+                entry.weight = self._weigh(value)
+                self._weight += entry.weight
+                self._entries.move_to_end(key)
+                while self._weight > self._limit and len(self._entries) > 1:
+                    self._remove(next(iter(self._entries)))
+        entry.value.set_result(value)
+
+    def _remove(self, key: Hashable) -> None:
+        entry = self._entries.pop(key, None)
+        self._weight -= entry.weight if entry else 0
+
+
+class _OpenSlide:
+    """A slide and the lock of its reader; the slide is closed when neither the cache nor a request holds this any more."""
+
+    def __init__(self, slide: Slide) -> None:
+        self.slide, self.lock = slide, threading.RLock()
+        finalize(self, slide.close)
+
+
 class Workbench:
     """Contents, with slides and patches opened on first use. Threads may share it.
 
-    ``executor`` does what a page waits for; ``long_executor`` what takes seconds, such as a search over the cohort, so that the
-    one never waits for the other.
+    ``executor`` runs what a page waits for; ``long_executor`` what takes seconds, such as a search over the cohort, so that
+    neither waits for the other.
     """
 
     def __init__(
@@ -51,25 +133,24 @@ class Workbench:
         self.settings = settings or MapSettings()
         self.work = HERE if executor is None else Work(executor)
         self.long_work = self.work if long_executor is None else Work(long_executor)
-        self._prototypes: Kept[Prototypes] = Kept(SETS)
-        self._names: Kept[NamesBook] = Kept(1)
-        self._patches: Kept[PatchMap] = Kept(MAPS, weigh=_bytes)
-        self._resolutions: Kept[float | None] = Kept(RESOLUTIONS)
-        self.shared: Kept[Any] = Kept(SHARED)  # what several pages look at, by names of their own
-        self._images: Kept[_OpenSlide] = Kept(OPEN_SLIDES, lambda one: one.close())
+        self.shared: LruCache[Any] = LruCache(SETS)  # galleries of prototypes, used by several pages
+        self._prototypes: LruCache[Prototypes] = LruCache(SETS)
+        self._names: LruCache[NamesBook] = LruCache(1)
+        self._patches: LruCache[PatchMap] = LruCache(MAPS, weigh=_bytes)
+        self._resolutions: LruCache[float | None] = LruCache(RESOLUTIONS)
+        self._images: LruCache[_OpenSlide] = LruCache(OPEN_SLIDES)
 
     def slide(self, name: str) -> SlideEntry:
-        """Entry of a slide; whatever is not in the contents is refused, so that a request cannot name a path."""
-        return _known(self.contents.slides, name, "slide")
+        """Entry of a slide; names that are not in the contents are refused, so a request cannot name a path."""
+        return pick(self.contents.slides, name, "slide")
 
     def set_name(self, name: str | None = None) -> str:
         """Name of a set of prototypes, the first one by default."""
-        if not self.contents.prototypes:
-            raise UnknownError(
-                "There are no prototypes here; fit some with `panther prototypes`, or open one (`panther view FOLDER --prototypes FILE`)."
-            )
-        name = name or next(iter(self.contents.prototypes))
-        _known(self.contents.prototypes, name, "set of prototypes")
+        sets = self.contents.prototypes
+        if not sets:
+            raise UnknownError("no prototypes here; `panther prototypes` fits some, `panther view -p FILE` opens them")
+        name = name or next(iter(sets))
+        pick(sets, name, "set of prototypes")
         return name
 
     def prototypes(self, name: str | None = None) -> Prototypes:
@@ -79,12 +160,12 @@ class Workbench:
         return self._prototypes.get(name, lambda: load_set(path), version_of([path]))
 
     def version(self, name: str, prototypes: str | None = None) -> Version:
-        """Changes where a file of this slide, or the set of prototypes, does: part of the key of whatever is kept of them."""
+        """Changes if a file of this slide, or the set of prototypes, does: part of the key of everything cached of them."""
         sets = [self.contents.prototypes[self.set_name(prototypes)]] if self.contents.prototypes else []
         return version_of((*self.slide(name).files, *sets))
 
     def patches(self, name: str, prototypes: str | None = None) -> PatchMap:
-        """Where a slide's patches lie and which prototypes they belong to; the features are read in a worker process."""
+        """Positions of a slide's patches and their prototypes; the features are read in a worker process."""
         entry = self.slide(name)
         version = self.version(name, prototypes)
         chosen = self.prototypes(prototypes) if self.contents.prototypes else None
@@ -97,10 +178,8 @@ class Workbench:
         return self._patches.get(key, read, version)
 
     def look(self, name: str | None = None) -> list[tuple[str, str]]:
-        """Title and colour (#RRGGBB) of every prototype of a set, as the names file has them now."""
-        count = len(self.prototypes(name))
-        now = self.names().now() if self.has_names(name) else NamesNow(NEW, {})
-        return look(now, count)
+        """Title and colour (#RRGGBB) of every prototype of a set, from the names file."""
+        return look(self.names().now() if self.has_names(name) else NamesNow(NEW, {}), len(self.prototypes(name)))
 
     def names(self) -> NamesBook:
         """The names file, which belongs to the first set of prototypes."""
@@ -108,46 +187,45 @@ class Workbench:
         return self._names.get(None, lambda: NamesBook(path, count, lambda: self.refuse_links([path])), count)
 
     def has_names(self, name: str | None = None) -> bool:
-        """Whether the names file tells of this set."""
+        """Whether the names file belongs to this set."""
         return name is None or name == next(iter(self.contents.prototypes), None)
 
     @contextmanager
     def image(self, name: str) -> Iterator[Slide]:
-        """Image of a slide, opened if need be; other threads wait while one reads, because readers need not be safe."""
+        """Image of a slide, opened if need be; other threads wait while one reads, because readers need not be thread-safe."""
         entry = self.slide(name)
         if entry.image is None:
-            raise UnknownError(f"{name}: there is no image of this slide.")
+            raise UnknownError(f"{name}: no image of this slide")
         version = version_of([entry.image])
         if None in version:
             self._images.drop(name)
-            raise InputError(f"{entry.image}: the slide is not there any more; put it back, or start the viewer again.")
-        one = self._images.get(name, lambda: self._opened(entry), version)
+            raise InputError(f"{entry.image}: the slide is not there any more")
+        opened = self._images.get(name, lambda: self._opened(entry), version)
+        if not opened.lock.acquire(timeout=PATIENCE):
+            raise InputError(f"{entry.image}: its storage does not respond; try again later")
         try:
-            with one.turn() as is_open:
-                if is_open:
-                    yield one.slide
-                    return
-            with self._opened(entry).slide as slide:  # forgotten before its turn came
-                yield slide
+            yield opened.slide
         except UnknownError:
             raise
         except InputError:
-            self._images.drop(name)  # damaged or gone: the next one looks again
+            self._images.drop(name)  # damaged or gone: the next request opens it again
             raise
+        finally:
+            opened.lock.release()
 
     def compute(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Result of a function of pickles, in a worker process where there are any: a damaged file costs the request, not the server."""
+        """Result of a picklable function, in a worker process if there are any: a damaged file costs the request, not the server."""
         return map_all(partial(_call, function), [arguments], "", self.work)[0]
 
     def compute_long(self, function: Callable[..., T], *arguments: Any) -> T:
-        """The same for what takes long: whoever turns a page meanwhile does not wait for it."""
+        """The same in the processes for long tasks: requests of other pages do not wait for it."""
         return map_all(partial(_call, function), [arguments], "", self.long_work)[0]
 
     def close(self) -> None:
         """Close all slides."""
         self._images.clear()
 
-    def _opened(self, entry: SlideEntry) -> "_OpenSlide":
+    def _opened(self, entry: SlideEntry) -> _OpenSlide:
         """Open an image that a worker process has opened before: one that crashes its library does so there."""
         assert entry.image is not None
         self.refuse_links([entry.image])
@@ -157,13 +235,24 @@ class Workbench:
         return _OpenSlide(open_slide(entry.image, mpp))
 
     def refuse_links(self, files: Iterable[Path]) -> None:
-        """Look again where links lead: a file may have become one since the folders were searched."""
+        """Check again where links lead: a file may have become one since the folders were searched."""
         roots = self.contents.roots
         for file in files:
             if roots is not None and not roots.hold(file):
-                raise InputError(
-                    f"{file.name}: this is a link out of the opened folders, which are all that may be read."
-                )
+                raise InputError(f"{file.name}: a link out of the opened folders, and only these may be read")
+
+    def readable(
+        self, items: Iterable[T], files: Callable[[T], Iterable[Path]] = attrgetter("files")
+    ) -> tuple[list[T], dict[str, str]]:
+        """Items whose files lie in the opened folders and, by the names of the others, why these may not be read."""
+        inside, refused = [], {}
+        for item in items:
+            try:
+                self.refuse_links(files(item))
+                inside.append(item)
+            except InputError as error:
+                refused[name_of(item)] = str(error)
+        return inside, refused
 
 
 def prove_image(entry: SlideEntry, settings: MapSettings) -> float | None:
@@ -181,38 +270,11 @@ def prove_image(entry: SlideEntry, settings: MapSettings) -> float | None:
     return mpp
 
 
-class _OpenSlide:
-    """A slide and the lock of its reader."""
-
-    def __init__(self, slide: Slide) -> None:
-        self.slide = slide
-        self.forgotten = False
-        self._lock, self._readers, self._closed = threading.RLock(), 0, False
-
-    @contextmanager
-    def turn(self) -> Iterator[bool]:
-        """Wait for one's turn; False where the slide was closed meanwhile."""
-        if not self._lock.acquire(timeout=PATIENCE):
-            raise InputError(f"{self.slide.path}: its storage does not answer; try again later.")
-        self._readers += 1
-        try:
-            yield not self._closed
-        finally:
-            self._readers -= 1
-            self._lock.release()
-            if self.forgotten:
-                self.close()
-
-    def close(self) -> None:
-        """Close it now or, during a read, leave it to that reader: no request waits for another slide."""
-        self.forgotten = True
-        if self._lock.acquire(blocking=False):
-            try:
-                if not self._readers and not self._closed:
-                    self._closed = True
-                    self.slide.close()
-            finally:
-                self._lock.release()
+def pick(choices: Any, name: str, what: str) -> Any:
+    """The choice of that name, of a mapping or a list; others are refused."""
+    if name not in choices:
+        raise UnknownError(f"there is no {what} {name!r} here")
+    return choices[name] if isinstance(choices, Mapping) else name
 
 
 def _bytes(patches: PatchMap) -> int:
@@ -222,9 +284,3 @@ def _bytes(patches: PatchMap) -> int:
 
 def _call(function: Callable[..., T], arguments: tuple[Any, ...]) -> T:
     return function(*arguments)
-
-
-def _known(known: Any, name: str, what: str) -> Any:
-    if name not in known:
-        raise UnknownError(f"There is no {what} {name!r} here.")
-    return known[name]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-MISSING = "S0: there is no image of this slide and there are no prototypes"
+MISSING = "S0: neither an image nor prototypes"
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def test_a_slide_without_image_and_prototypes_shows_its_patches_and_says_what_is
     (note,) = window.page.locator(".side .note").all_inner_texts()
     assert note.startswith(MISSING)
     assert "panther view FOLDER --slides IMAGES" in note
-    assert "panther view FOLDER --prototypes FILE" in note
+    assert "--prototypes FILE" in note
     window.wait_for_state(layers="grid")
     about = window.page.request.get(window.page.url.split("#")[0] + "api/slides/S0").json()
     x, y = (

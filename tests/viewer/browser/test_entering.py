@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from panther.verbs.view import NOTEBOOKS
-from panther.viewer.address import Where
+from panther.viewer.address import ListenConfig
 from panther.viewer.contents import find_contents
 from panther.viewer.serve import Viewer
 from panther.viewer.workbench import Workbench
@@ -77,7 +77,7 @@ def test_a_server_that_was_stopped_is_told_on_whatever_is_asked_next(person, bro
 def test_a_notebook_of_this_machine_shows_it_in_a_frame_and_nobody_else_does(person, browsed_cohort, other_site):
     bench = Workbench(find_contents(browsed_cohort))
     page = person.new_page()
-    with Viewer(bench, Where(framed_by=NOTEBOOKS)) as viewer:
+    with Viewer(bench, ListenConfig(framed_by=NOTEBOOKS)) as viewer:
         other_site.content = viewer._repr_html_()
         page.goto(f"http://localhost:{other_site.port}/")
         page.frame_locator("iframe").locator("#bar nav a").first.wait_for()

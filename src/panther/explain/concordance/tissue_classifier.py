@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from panther.errors import InputError, listed, not_finite, said_of
+from panther.errors import InputError, error_context, listed, not_finite
 from panther.evaluation.metrics import classification_metrics, confusion
 from panther.explain.concordance.agreement import UNKNOWN
 from panther.models.probes import fit_logistic, inner_folds
@@ -358,7 +358,7 @@ def _fit(tiles: LabelledTiles, rows: np.ndarray, seed: int) -> tuple[Scaler, Ten
     scaler = Scaler(mean.float(), torch.where(deviation > 0, deviation, 1.0).float())
     groups = None if tiles.groups is None else tiles.groups[rows]
     how: dict[str, Any] = {"strengths": STRENGTHS, "folds": INNER_FOLDS, "groups": groups, "seed": seed}
-    with said_of(tiles.source):
+    with error_context(tiles.source):
         probe = fit_logistic(scaler(torch.as_tensor(x)).numpy(), tiles.labels[rows], len(tiles.classes), **how)
     return scaler, torch.as_tensor(probe.weight).float(), torch.as_tensor(probe.bias).float(), probe.strength
 

@@ -14,6 +14,7 @@ FORMATS = ("PNG", "JPEG", "BMP")
 LARGEST = 30_000 * 30_000  # pixels, held in memory (2.7 GB)
 
 
+@slide_readers.register("image")
 class ImagePixels:
     """An image in memory."""
 
@@ -40,12 +41,6 @@ class ImagePixels:
 
     def close(self) -> None:
         """Nothing is open."""
-
-
-@slide_readers.register("image")
-def open_image(path: Path) -> ImagePixels:
-    """Open with Pillow, or raise its error."""
-    return ImagePixels(path)
 
 
 def _on_white(image: Image.Image) -> np.ndarray:

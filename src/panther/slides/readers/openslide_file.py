@@ -14,10 +14,12 @@ from panther.slides.slide import slide_readers
 CACHE = 128 * 2**20  # bytes of decoded tiles: two rows of patches of a wide slide, so that no tile is decoded twice
 
 
+@slide_readers.register("openslide")
 class OpenSlidePixels:
     """A slide in OpenSlide; its origin is that of the scanned bounds (MRXS), not of the empty canvas around them."""
 
     def __init__(self, path: Path) -> None:
+        require_packages("slides", "openslide")
         self._path, self._cache = path, CACHE
         self._slide = _opened(path, CACHE)
         self.properties = MappingProxyType(dict(self._slide.properties))
@@ -54,8 +56,10 @@ class OpenSlidePixels:
         return self._alike[level]
 
     def _keep(self, size: int) -> None:
+        import openslide
+
         self._cache = size
-        _set_cache(self._slide, size)
+        self._slide.set_cache(openslide.OpenSlideCache(size))
 
     def _read(self, x: int, y: int, level: int, width: int, height: int) -> np.ndarray:
         factor = self._factors[level]
@@ -85,21 +89,8 @@ def _opened(path: Path, cache: int) -> Any:
     import openslide
 
     slide = openslide.OpenSlide(path)
-    _set_cache(slide, cache)
+    slide.set_cache(openslide.OpenSlideCache(cache))
     return slide
-
-
-def _set_cache(slide: Any, size: int) -> None:
-    import openslide
-
-    slide.set_cache(openslide.OpenSlideCache(size))
-
-
-@slide_readers.register("openslide")
-def open_openslide(path: Path) -> OpenSlidePixels:
-    """Open with OpenSlide, or raise its error."""
-    require_packages("slides", "openslide")
-    return OpenSlidePixels(path)
 
 
 def _bounds(slide: Any) -> tuple[tuple[int, int], tuple[tuple[int, int], ...]]:

@@ -21,6 +21,7 @@ SIZE_MARKERS = (0xC0, 0xC1, 0xC2, 0xC3)  # baseline, extended, progressive, loss
 logging.getLogger("tifffile").addHandler(logging.NullHandler())
 
 
+@slide_readers.register("tifffile")
 class TiffPixels:
     """The largest RGB image of a TIFF, and its pyramid."""
 
@@ -61,12 +62,6 @@ class TiffPixels:
             refuse_damaged_jpeg(data if tables is None else tables[:-2] + data[2:], int(page.photometric))
 
 
-@slide_readers.register("tifffile")
-def open_tiff(path: Path) -> TiffPixels:
-    """Open with tifffile, or raise its error."""
-    return TiffPixels(path)
-
-
 def refuse_damaged_jpeg(data: bytes, photometric: int) -> None:
     """Raise OpenSlide's error for a JPEG that is damaged anywhere.
 
@@ -84,16 +79,17 @@ def refuse_damaged_jpeg(data: bytes, photometric: int) -> None:
 
 
 def _tiff_of_one_tile(data: bytes, width: int, height: int, photometric: int) -> bytes:
+    # size, bits per sample, JPEG, colours, samples per pixel, size of the tile, its place and bytes
     tags = {
         256: width,
         257: height,
-        258: 8,  # bits per sample
-        259: 7,  # JPEG
+        258: 8,
+        259: 7,
         262: photometric,
-        277: 3,  # samples per pixel
-        322: width,  # of the tile
+        277: 3,
+        322: width,
         323: height,
-        324: 0,  # where the tile starts
+        324: 0,
         325: len(data),
     }
     directory = struct.Struct(f"<H{12 * len(tags)}sI")
@@ -116,21 +112,18 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
 
 def _properties(file: Any, page: Any) -> dict[str, str]:
     """Tags under the names that OpenSlide gives them."""
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for name in ("XResolution", "YResolution"):
         tag = page.tags.get(name)
         if tag is not None and tag.value[1]:
-            found[f"tiff.{name}"] = str(tag.value[0] / tag.value[1])
-    unit = page.tags.get("ResolutionUnit")
-    if unit is not None:
-        found["tiff.ResolutionUnit"] = str(int(unit.value))
-    if file.is_ome and file.ome_metadata:
-        for name in ("PhysicalSizeX", "PhysicalSizeY", "PhysicalSizeXUnit"):
-            if match := re.search(rf'\b{name}="([^"]*)"', file.ome_metadata):
-                found[f"ome.{name}"] = match[1]
+            properties[f"tiff.{name}"] = str(tag.value[0] / tag.value[1])
+    if (unit := page.tags.get("ResolutionUnit")) is not None:
+        properties["tiff.ResolutionUnit"] = str(int(unit.value))
+    for name in ("PhysicalSizeX", "PhysicalSizeY", "PhysicalSizeXUnit"):
+        if match := re.search(rf'\b{name}="([^"]*)"', (file.is_ome and file.ome_metadata) or ""):
+            properties[f"ome.{name}"] = match[1]
     description = page.description or ""
     if description.startswith("Aperio"):
-        found |= {
-            f"aperio.{k.strip()}": v.strip() for k, _, v in (s.partition("=") for s in description.split("|")[1:])
-        }
-    return found
+        pairs = (part.partition("=") for part in description.split("|")[1:])
+        properties |= {f"aperio.{name.strip()}": value.strip() for name, _, value in pairs}
+    return properties

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from panther.errors import InputError, NotABagError, said_of
+from panther.errors import InputError, NotABagError, error_context
 from panther.machine import reading
 from panther.registry import Nothing, Registry
 from panther.rows import Held
@@ -108,7 +108,7 @@ def open_bag(path: Path | str, *, encoder_name: str | None = None, allow_mixed_r
     (5, 8)
     """
     path = Path(path)
-    with said_of(path):
+    with error_context(path):
         content = FileContent(path, first_bytes(path))
         with reading():
             bag = _read(content)

@@ -141,15 +141,15 @@ class StoredBytes:
         """Bytes at an offset."""
         with self._lock:
             self._handle.seek(offset)
-            found = self._handle.read(size)
-        if len(found) < size:
+            data = self._handle.read(size)
+        if len(data) < size:
             raise EOFError(f"it ends before byte {offset + size:,}")
-        return found
+        return data
 
     def identity(self) -> tuple[int, ...]:
         """What tells this file from one that took its place, or was written anew."""
-        found = os.fstat(self._handle.fileno())
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        status = os.fstat(self._handle.fileno())
+        return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @dataclass(frozen=True)
@@ -206,12 +206,12 @@ def chunk_places(file: StoredBytes, header: int, most: int) -> tuple[np.ndarray,
             return None
         rank, root = layout
         entry = np.dtype([("size", "<u4"), ("mask", "<u4"), ("first", "<i8", (rank + 1,)), ("address", "<i8")])
-        found = np.array([(0, 0, [0] * (rank + 1), root)], entry)
+        entries = np.array([(0, 0, [0] * (rank + 1), root)], entry)
         for level in range(struct.unpack("<5xB", file.read(root, 6))[0], -1, -1):
-            found = np.frombuffer(_children(file, found["address"].tolist(), level, entry.itemsize, most), entry)
+            entries = np.frombuffer(_children(file, entries["address"].tolist(), level, entry.itemsize, most), entry)
     except (EOFError, OSError, ValueError, OverflowError, struct.error):
         return None
-    return found["first"][:, :rank], found["address"]
+    return entries["first"][:, :rank], entries["address"]
 
 
 def _children(file: StoredBytes, nodes: list[int], level: int, entry: int, most: int) -> bytes:

@@ -6,7 +6,7 @@ Torch's files are loaded with weights_only=True: a file is never executed.
 import json
 import zipfile
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,20 +35,15 @@ def npy(file: FileContent) -> Bag | None:
     if not file.head.startswith(npy_format.MAGIC_PREFIX):
         return None
     with file.path.open("rb") as handle:
-        shape, fortran, dtype = read_npy_header(handle)
+        try:
+            version = npy_format.read_magic(handle)
+            read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+            shape, fortran, dtype = read(handle)
+        except (ValueError, EOFError) as error:  # whose further lines advise to load pickles
+            raise InputError(f"the array is damaged ({str(error).splitlines()[0]}); save it again") from error
         check_numbers("the array", dtype)
         rows = mapped(file.path, dtype, handle.tell(), shape[::-1] if fortran else shape)
     return Bag(file.slide_id, as_matrix(rows.permute(*range(rows.ndim)[::-1]) if fortran else rows, "the array"))
-
-
-def read_npy_header(handle: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, order and type of a .npy array, whose numbers begin where the handle is then."""
-    try:
-        version = npy_format.read_magic(handle)
-        read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
-        return read(handle)
-    except (ValueError, EOFError) as error:
-        raise InputError(f"the array is damaged ({str(error).splitlines()[0]}); save it again") from error
 
 
 @readers.register("safetensors")

@@ -11,8 +11,8 @@ from panther.charts.prototypes import Group, Tests
 from panther.charts.prototypes import group_shares as shares_chart
 from panther.errors import InputError
 from panther.explain.shares import Factor, difference_intervals, mean_intervals, patient_means, share_tests
-from panther.viewer.cohort.units import Units
-from panther.viewer.cohort.worker import Share
+from panther.viewer.cohort.units import Share, Units
+from panther.viewer.workbench import pick
 
 GROUPS = ("A", "B")
 MOST_ROWS = 16  # of the chart; the table has all
@@ -32,48 +32,36 @@ class Comparison:
 
 def slides_of(units: Units, names: Sequence[str]) -> set[str]:
     """Slides of units; unknown names are refused."""
-    own = dict(zip(units.names, units.slides, strict=True))
-    unknown = next((name for name in names if name not in own), None)
-    if unknown is not None:
-        raise InputError(f"There is no {units.level[:-1]} {unknown!r} here.")
-    return {slide for name in names for slide in own[name]}
+    slides = dict(zip(units.names, units.slides, strict=True))
+    return {slide for name in names for slide in pick(slides, name, units.level[:-1])}
 
 
 def compare(
     groups: Mapping[str, set[str]], shares: Mapping[str, Share], patient_of: Mapping[str, str], titles: Sequence[str]
 ) -> Comparison:
-    """Compare two groups of slides; several slides of a patient count as one patient, one who is in both groups as none."""
+    """Compare two groups of slides; a patient counts once, and not at all if in both groups."""
     notes: list[str] = []
     if groups["A"] & groups["B"]:
-        raise InputError("A slide is in both groups; it can only be compared with others.")
+        raise InputError("a slide is in both groups")
     kept = _without_both(groups, shares, patient_of, notes)
-    means = {}
+    means, intervals = {}, {}
     for name in GROUPS:
         slides = kept[name]
         pi, patches = np.stack([shares[s].pi for s in slides]), np.array([shares[s].patches for s in slides])
         means[name] = patient_means(pi, [patient_of[s] for s in slides], patches)
+        intervals[name] = mean_intervals(means[name][1])
     a, b = means["A"][1], means["B"][1]
-    patients = [*means["A"][0], *means["B"][0]]
-    found = Factor("group", {p: name for name in GROUPS for p in means[name][0]}, ordered=False)
-    tests, about = share_tests(found, patients, np.concatenate([a, b]))
+    factor = Factor("group", {p: name for name in GROUPS for p in means[name][0]}, ordered=False)
+    tests, about = share_tests(factor, [*means["A"][0], *means["B"][0]], np.concatenate([a, b]))
     corrected = {test.prototype: test.p_corrected for test in tests}
-    intervals = {name: mean_intervals(means[name][1]) for name in GROUPS}
-    gaps = difference_intervals(a, b)
-    rows: list[dict[str, Any]] = [
-        {
-            "prototype": c,
-            "title": titles[c],
-            **{f"{name.lower()}": intervals[name][c].value for name in GROUPS},
-            **{f"{name.lower()}_low": intervals[name][c].low for name in GROUPS},
-            **{f"{name.lower()}_high": intervals[name][c].high for name in GROUPS},
-            "difference": gaps[c].value,
-            "low": gaps[c].low,
-            "high": gaps[c].high,
-            "p": corrected.get(c, np.nan),
-        }
-        for c in range(len(titles))
-    ]
-    rows.sort(key=lambda row: (np.isnan(row["p"]), row["p"] if row["p"] == row["p"] else 0.0, -abs(row["difference"])))
+    rows: list[dict[str, Any]] = []
+    for c, gap in enumerate(difference_intervals(a, b)):
+        row = {"prototype": c, "title": titles[c], "difference": gap.value, "low": gap.low, "high": gap.high}
+        for name in GROUPS:
+            mean = intervals[name][c]
+            row |= {name.lower(): mean.value, f"{name.lower()}_low": mean.low, f"{name.lower()}_high": mean.high}
+        rows.append(row | {"p": corrected.get(c, np.nan)})
+    rows.sort(key=lambda row: (np.isnan(row["p"]), np.nan_to_num(row["p"]), -abs(row["difference"])))
     sizes = {name: {"patients": len(means[name][0]), "slides": len(kept[name])} for name in GROUPS}
     test = tests[0].test if tests else ""
     return Comparison(rows, _chart(rows, sizes, test), sizes, test, (*notes, *about), _sentence(rows, bool(tests)))
@@ -82,19 +70,19 @@ def compare(
 def _without_both(
     groups: Mapping[str, set[str]], shares: Mapping[str, Share], patient_of: Mapping[str, str], notes: list[str]
 ) -> dict[str, list[str]]:
-    """Slides of each group whose shares are known, and whose patients are in one group only: a test needs groups apart."""
+    """Slides of each group whose shares are known, and whose patients are in one group only: the test requires it."""
     kept = {name: sorted(slide for slide in groups[name] if slide in shares) for name in GROUPS}
     missing = sum(len(groups[name]) - len(kept[name]) for name in GROUPS)
     if missing:
         notes.append(f"{missing} slides without shares of prototypes are left out.")
-    owners = {name: {patient_of[slide] for slide in kept[name]} for name in GROUPS}
-    both = owners["A"] & owners["B"]
+    patients = [{patient_of[slide] for slide in kept[name]} for name in GROUPS]
+    both = set.intersection(*patients)
     if both:
         notes.append(f"{len(both)} patients with slides in both groups are left out, e.g. {min(both)}.")
         kept = {name: [slide for slide in kept[name] if patient_of[slide] not in both] for name in GROUPS}
     empty = [name for name in GROUPS if not kept[name]]
     if empty:
-        raise InputError(f"Group {empty[0]} has nobody to compare with. {' '.join(notes)}".strip())
+        raise InputError(f"group {empty[0]}: no patient to compare. {' '.join(notes)}".strip())
     return kept
 
 
@@ -109,17 +97,15 @@ def _chart(rows: Sequence[Mapping[str, Any]], sizes: Mapping[str, Mapping[str, i
 
 
 def _sentence(rows: Sequence[Mapping[str, Any]], tested: bool) -> str:
-    """What came out, in words."""
+    """The result in words."""
     if not tested:
-        return "The groups are too small for a test; the means are shown without one."
+        return "The groups are too small for a test."
     clear = [row for row in rows if row["p"] < 0.05]
     if not clear:
-        return "No prototype's share differs beyond what chance would do (Holm over all prototypes)."
-    parts = [_words(row) for row in clear[:3]]
+        return "No prototype's share differs significantly (Holm's correction over all prototypes)."
+    parts = []
+    for row in clear[:3]:
+        gap, low, high = (f"{100 * row[key]:+.1f}".replace("-", "\u2212") for key in ("difference", "low", "high"))
+        parts.append(f"{row['title']}, {row['a']:.1%} in A and {row['b']:.1%} in B ({gap} points, 95 % interval {low} to {high})")  # fmt: skip
     more = f"; and {len(clear) - 3} more" if len(clear) > 3 else ""
     return f"{len(clear)} of {len(rows)} prototypes differ: {'; '.join(parts)}{more}."
-
-
-def _words(row: Mapping[str, Any]) -> str:
-    gap, low, high = (f"{100 * row[key]:+.1f}".replace("-", "\u2212") for key in ("difference", "low", "high"))
-    return f"{row['title']}, {row['a']:.1%} in A and {row['b']:.1%} in B ({gap} points, 95 % interval {low} to {high})"

@@ -1,4 +1,4 @@
-"""One patch: its prototypes, how typical it is, and the patches that are most like it."""
+"""Routes of one patch: its prototypes, how typical it is, and the most similar patches."""
 
 import math
 import time
@@ -13,45 +13,46 @@ from panther.errors import InputError
 from panther.explain.scene import Distances, distances, share_farther
 from panther.types import Openable, Prototypes
 from panther.viewer.patches import PatchMap
-from panther.viewer.similar import BusyError, Found, Query, Turns, ask, places, search
-from panther.viewer.workbench import Kept, UnknownError, Workbench
+from panther.viewer.queries import Query, SimilarQuery
+from panther.viewer.similar import BusyError, SearchState, SimilarTo, Turns, ask, places, search
+from panther.viewer.workbench import LruCache, UnknownError, Workbench
 
 SLIDES = 32  # with distances in memory: three numbers a patch
-MOST = 200  # similar patches
-OFTEN = 0.2  # seconds between two words about the progress
-WHERE = ("slide", "cohort")
+OFTEN = 0.2  # seconds between two lines of progress
 
 
 def patch_routes(bench: Workbench) -> Blueprint:
     """Routes of one patch."""
     routes = Blueprint("patch", __name__)
-    measured: Kept[Distances] = Kept(SLIDES)
+    measured: LruCache[Distances] = LruCache(SLIDES)
     turns = Turns()
 
     @routes.get("/api/slides/<name>/patches/<int:patch>")
     def one(name: str, patch: int) -> dict[str, Any]:
-        chosen = request.args.get("set") or None
+        chosen = Query.read().set
         patch_map = bench.patches(name, chosen)
         _check(patch_map, patch)
-        return {"patch": patch, **_place(patch_map, patch), **_prototype(bench, measured, patch_map, patch, chosen)}
+        x, y = (None, None) if patch_map.grid is None else patch_map.corners[patch].tolist()
+        place = {"x": x, "y": y, "side": None if patch_map.grid is None else patch_map.side}
+        return {"patch": patch, **place, **_prototype(bench, measured, patch_map, patch, chosen)}
 
     @routes.get("/api/slides/<name>/patches/<int:patch>/similar")
     def similar(name: str, patch: int) -> Any:
-        where = request.args.get("where") or "slide"
-        if where not in WHERE:
-            raise InputError(f"`where` is {where!r}; expected is slide or cohort.")
-        k = _whole("k", 12) or 12
+        options = SimilarQuery.read()
         begun = time.perf_counter()
         with ExitStack() as stack:
-            _turn(stack, turns)
-            query = ask(bench, name, patch, k, _whole("per_slide", None))
-            entries = [bench.slide(name)] if where == "slide" else list(bench.contents.slides.values())
+            try:
+                stack.enter_context(turns.one())
+            except BusyError as error:
+                abort(503, str(error))
+            query = ask(bench, name, patch, options.k, options.per_slide)
+            entries = [bench.slide(name)] if options.where == "slide" else list(bench.contents.slides.values())
             states = search(bench, query, entries)
-            if "progress" not in request.args:
-                return _answer(bench, query, _last(states, _gone()), begun)
+            if options.progress is None:
+                return _answer(bench, query, _last(states), begun)
             dumps = current_app.json.dumps  # the lines are written when the request is over
             response = Response(_lines(bench, query, states, begun, dumps), mimetype="application/x-ndjson")
-            response.call_on_close(stack.pop_all().close)  # also where the response was never read
+            response.call_on_close(stack.pop_all().close)  # also if the response is never read
             return response
 
     return routes
@@ -63,30 +64,17 @@ def measure(ref: Openable, prototypes: Prototypes, labels: np.ndarray) -> Distan
 
 
 def _check(patch_map: PatchMap, patch: int) -> None:
-    known = (
-        patch_map.assignment
-        if patch_map.assignment is not None
-        else None
-        if patch_map.grid is None
-        else patch_map.grid.corners
-    )
+    known = patch_map.assignment if patch_map.assignment is not None or patch_map.grid is None else patch_map.corners
     if known is None:
-        raise InputError(" ".join(patch_map.notes) or f"{patch_map.slide}: its patches are not known.")
+        raise InputError(" ".join(patch_map.notes) or f"{patch_map.slide}: its patches are not known")
     if patch >= len(known):
-        raise UnknownError(f"{patch_map.slide}: there is no patch {patch}; the slide has {len(known)}.")
-
-
-def _place(patch_map: PatchMap, patch: int) -> dict[str, Any]:
-    if patch_map.grid is None:
-        return {"x": None, "y": None, "side": None}
-    x, y = patch_map.corners[patch].tolist()
-    return {"x": x, "y": y, "side": patch_map.side}
+        raise UnknownError(f"{patch_map.slide}: there is no patch {patch}, expected 0 to {len(known) - 1}")
 
 
 def _prototype(
-    bench: Workbench, measured: Kept[Distances], patch_map: PatchMap, patch: int, chosen: str | None
+    bench: Workbench, measured: LruCache[Distances], patch_map: PatchMap, patch: int, chosen: str | None
 ) -> dict[str, Any]:
-    """Posterior and distances, as far as there are prototypes that suit the features."""
+    """Posterior and distances, if there are prototypes that suit the features."""
     ref = bench.slide(patch_map.slide).features
     if patch_map.assignment is None or ref is None:
         return {"posterior": [], "prototype": None, "notes": list(patch_map.notes)}
@@ -95,7 +83,7 @@ def _prototype(
     apart = measured.get(key, lambda: bench.compute(measure, ref, prototypes, labels), version)
     if len(apart.own) != len(labels):
         measured.drop(key)
-        raise InputError(f"{patch_map.slide}: its features were changed meanwhile; load the page again.")
+        raise InputError(f"{patch_map.slide}: its features were changed meanwhile; load the page again")
     return {
         "posterior": [round(float(share), 6) for share in patch_map.assignment[patch]],
         "prototype": int(labels[patch]),
@@ -111,72 +99,45 @@ def _number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _whole(name: str, usual: int | None) -> int | None:
-    """A whole number of the query."""
-    text = request.args.get(name)
-    if not text:
-        return usual
-    if not text.isdecimal() or not 1 <= int(text[:9]) <= MOST:
-        raise InputError(f"`{name}` is {text[:40]!r}; expected is a whole number from 1 to {MOST}.")
-    return int(text)
-
-
-def _turn(stack: ExitStack, turns: Turns) -> None:
-    try:
-        stack.enter_context(turns.one())
-    except BusyError as error:
-        abort(503, str(error))
-
-
-def _gone() -> Callable[[], bool]:
-    """Whether the browser has gone away, as far as the server knows."""
-    return request.environ.get("waitress.client_disconnected", lambda: False)
-
-
-def _last(states: Iterator[Found], gone: Callable[[], bool]) -> Found:
-    found = Found()
+def _last(states: Iterator[SearchState]) -> SearchState:
+    is_gone: Callable[[], bool] = request.environ.get("waitress.client_disconnected", lambda: False)
+    last = SearchState()
     for state in states:
-        found = state
-        if gone():
+        last = state
+        if is_gone():
             states.close()  # type: ignore[attr-defined]
-            abort(503, "The search was stopped.")
-    return found
+            abort(503, "the search was stopped")
+    return last
 
 
 def _lines(
-    bench: Workbench, query: Query, states: Iterator[Found], begun: float, dumps: Callable[[Any], str]
+    bench: Workbench, query: SimilarTo, states: Iterator[SearchState], begun: float, dumps: Callable[[Any], str]
 ) -> Iterator[str]:
-    """How far the search is, now and then, as lines of JSON; the last one is the answer. Writing to a browser that has gone stops it."""
+    """Progress now and then as lines of JSON; the last one is the answer. Writing to a browser that has gone stops the search."""
     try:
-        text, found = 0.0, Found()
-        for found in states:
-            if time.perf_counter() - text > OFTEN:
-                text = time.perf_counter()
-                yield dumps({"done": found.done, "of": found.of}) + "\n"
-        yield dumps(_answer(bench, query, found, begun)) + "\n"
+        last, state = 0.0, SearchState()
+        for state in states:
+            if time.perf_counter() - last > OFTEN:
+                last = time.perf_counter()
+                yield dumps({"done": state.done, "of": state.of}) + "\n"
+        yield dumps(_answer(bench, query, state, begun)) + "\n"
     except (InputError, OSError) as error:  # the status was sent long ago
         yield dumps({"error": str(error)}) + "\n"
     finally:
         states.close()  # type: ignore[attr-defined]
 
 
-def _answer(bench: Workbench, query: Query, found: Found, begun: float) -> dict[str, Any]:
-    at = places(bench, found.hits)
-    patches = [
-        {
-            "slide": hit.slide,
-            "patch": hit.patch,
-            "x": at[hit][0] if hit in at else None,
-            "y": at[hit][1] if hit in at else None,
-            "similarity": hit.similarity,
-            "picture": hit in at and bench.slide(hit.slide).image is not None,
-        }
-        for hit in found.hits
-    ]
+def _answer(bench: Workbench, query: SimilarTo, state: SearchState, begun: float) -> dict[str, Any]:
+    at = places(bench, state.hits)
+    patches = []
+    for hit in state.hits:
+        x, y = at.get(hit, (None, None))
+        picture = hit in at and bench.slide(hit.slide).image is not None
+        patches.append({**hit._asdict(), "x": x, "y": y, "picture": picture})
     return {
         "patches": patches,
         "encoder": query.encoder,
-        "slides": found.of,
+        "slides": state.of,
         "seconds": round(time.perf_counter() - begun, 3),
-        "notes": found.notes,
+        "notes": state.notes,
     }

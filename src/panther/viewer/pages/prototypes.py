@@ -1,24 +1,30 @@
-"""The prototype page: what prototypes look like, who has them, what they lie beside and what they predict."""
+"""Routes of the prototype page: patches, shares by group, survival, neighbours, contributions, and names."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from flask import Blueprint, request
+from flask import Blueprint, jsonify
 
 from panther.charts.prototypes import Group, Tests, correlations, group_shares
 from panther.charts.to_plotly import convert
-from panther.cohort.load import Cohort, load_cohort
+from panther.cohort.load import load_cohort
 from panther.cohort.outcomes import endpoints_of
 from panther.errors import InputError
 from panther.explain import kaplan_meier, shares
 from panther.explain.attribution.mathematics import owners
+from panther.explain.names import Naming
 from panther.explain.shares import factor_of
+from panther.storage.clinical import ClinicalTable
 from panther.storage.files import read_json
 from panther.viewer.gallery import Findings, gallery_of
+from panther.viewer.names import NEW, ConflictError, NamesNow, look
+from panther.viewer.queries import Body, NameChange, NameUndo, PrototypeQuery, Query
 from panther.viewer.workbench import UnknownError, Workbench
 
+KINDS = ("nearest", "borderline", "farthest", "random")  # of patches, in the order of the page
 MOST_LEVELS = 12  # of a column that is offered first
 
 
@@ -28,43 +34,84 @@ def prototype_routes(bench: Workbench) -> Blueprint:
 
     @routes.get("/api/prototypes")
     def overview() -> dict[str, Any]:
-        chosen = request.args.get("set")
-        gallery = gallery_of(bench, chosen).findings()
-        rows = [_overview(gallery, c) for c in range(len(bench.prototypes(chosen)))]
-        return {**_progress(gallery), "prototypes": rows, "columns": _columns(bench), "notes": list(gallery.notes)}
+        chosen = PrototypeQuery.read().set
+        findings = gallery_of(bench, chosen).findings()
+        rows = [_overview(findings, c) for c in range(len(bench.prototypes(chosen)))]
+        return {**_progress(findings), "prototypes": rows, "columns": _columns(bench), "notes": list(findings.notes)}
 
     @routes.get("/api/prototypes/<int:prototype>")
     def one(prototype: int) -> dict[str, Any]:
-        chosen = request.args.get("set")
-        if prototype >= len(bench.prototypes(chosen)):
-            raise UnknownError(f"There is no prototype C{prototype} in this set.")
-        gallery = gallery_of(bench, chosen).findings()
-        titles = [title for title, _ in bench.look(chosen)]
+        query = PrototypeQuery.read()
+        if prototype >= len(bench.prototypes(query.set)):
+            raise UnknownError(f"there is no prototype C{prototype} in this set")
+        findings = gallery_of(bench, query.set).findings()
+        titles = [title for title, _ in bench.look(query.set)]
         return {
-            **_progress(gallery),
-            **_overview(gallery, prototype),
-            "exemplars": _exemplars(gallery, prototype),
-            "here": _here(bench, request.args.get("slide"), chosen, prototype),
-            "groups": _said(lambda: _groups(bench, gallery, prototype, titles, request.args.get("column"))),
-            "survival": _said(lambda: _survival(bench, gallery, prototype)),
-            "beside": _beside(gallery, prototype),
-            "predicts": _predicts(bench, chosen, prototype),
+            **_progress(findings),
+            **_overview(findings, prototype),
+            "exemplars": {kind: rows for kind in KINDS if (rows := list(_of_kind(findings, prototype, kind)))},
+            "groups": _figure(lambda: _groups(bench, findings, prototype, titles, query.column)),
+            "survival": _figure(lambda: _survival(bench, findings, prototype)),
+            "beside": _beside(findings, prototype),
+            "predicts": _predicts(bench, query.set, prototype),
         }
 
     @routes.post("/api/prototypes/look")
     def look() -> dict[str, Any]:
-        body = request.get_json(silent=True)
-        chosen = body.get("set") if isinstance(body, dict) else None
-        gallery = gallery_of(bench, chosen if isinstance(chosen, str) else None)
+        gallery = gallery_of(bench, Body.read().set)
         gallery.start(although=True)
         return _progress(gallery.findings())
+
+    @routes.get("/api/names")
+    def names() -> dict[str, Any]:
+        return names_state(bench, Query.read().set)
+
+    @routes.post("/api/names")
+    def change() -> Any:
+        body = NameChange.read()
+        if not bench.has_names(bench.set_name(body.set)):
+            raise InputError(f"only the prototypes {bench.set_name()!r} have a names file here")
+        fields = body.model_dump(exclude={"version", "prototype", "set"}, exclude_none=True)
+        return _after(lambda: bench.names().change(body.version, body.prototype, fields))
+
+    @routes.post("/api/names/undo")
+    def undo() -> Any:
+        version = NameUndo.read().version
+        return _after(lambda: bench.names().undo(version))
+
+    def _after(act: Callable[[], None]) -> Any:
+        try:
+            act()
+        except ConflictError as error:
+            return jsonify(error=str(error), **names_state(bench)), 409
+        return names_state(bench)
 
     return routes
 
 
+def names_state(bench: Workbench, chosen: str | None = None) -> dict[str, Any]:
+    """Names and colours of the prototypes of a set, and whether they can be changed."""
+    has_names = bench.has_names(chosen)
+    now = bench.names().now() if has_names else NamesNow(NEW, {})
+    apart = f"The names file belongs to the prototypes {bench.set_name()!r}; these are shown by their numbers."
+    rows = []
+    for prototype, (title, colour) in enumerate(look(now, len(bench.prototypes(chosen)))):
+        naming = now.namings.get(prototype, Naming())
+        row = {**asdict(naming), "prototype": prototype, "title": title, "colour": colour, "own_colour": naming.colour}
+        rows.append(row)
+    undo = bench.names().next_undo if has_names else ""
+    return {
+        "version": now.version,
+        "file": bench.contents.names.name,
+        "problem": now.problem if has_names else apart,
+        "prototypes": rows,
+        "can_undo": bool(undo),
+        "undo": undo,
+    }
+
+
 def _progress(findings: Findings) -> dict[str, Any]:
-    about = {"done": findings.done, "total": findings.total, "running": findings.running, "whole": findings.whole}
-    about["can_look"] = findings.can_look
+    about = {name: getattr(findings, name) for name in ("done", "total", "running", "can_look")}
     return {**about, "failures": dict(list(findings.failures.items())[:20]), "failed": len(findings.failures)}
 
 
@@ -76,11 +123,6 @@ def _overview(findings: Findings, prototype: int) -> dict[str, Any]:
     return {"prototype": prototype, **{name: row.get(name) for name in wanted}, "exemplar": first}
 
 
-def _exemplars(findings: Findings, prototype: int) -> dict[str, list[dict[str, Any]]]:
-    kinds = ("nearest", "borderline", "farthest", "random")
-    return {kind: rows for kind in kinds if (rows := list(_of_kind(findings, prototype, kind)))}
-
-
 def _of_kind(findings: Findings, prototype: int, kind: str) -> Iterable[dict[str, Any]]:
     for row in findings.content.get("exemplars", ()):
         if row["prototype"] == prototype and row["kind"] == kind:
@@ -88,20 +130,8 @@ def _of_kind(findings: Findings, prototype: int, kind: str) -> Iterable[dict[str
             yield {**about, "distance": row["distance"], "place": row.get("place")}
 
 
-def _here(bench: Workbench, slide: str | None, chosen: str | None, prototype: int) -> dict[str, Any] | None:
-    """How much of it the slide at hand has."""
-    if slide is None:
-        return None
-    patch_map = bench.patches(slide, chosen)
-    if patch_map.assignment is None or patch_map.weights is None:
-        return {"slide": slide, "notes": list(patch_map.notes)}
-    members = int((patch_map.assignment.argmax(1) == prototype).sum())
-    about = {"share": float(patch_map.weights[prototype]), "members": members, "patches": len(patch_map.assignment)}
-    return {"slide": slide, **about, "placed": patch_map.grid is not None, "notes": list(patch_map.notes)}
-
-
-def _said(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """A figure, or the sentence why there is none."""
+def _figure(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """A figure, or why there is none."""
     try:
         return make()
     except InputError as error:
@@ -119,67 +149,55 @@ def _columns(bench: Workbench) -> list[str]:
     return sorted(offered, key=lambda name: (different[name] > MOST_LEVELS, min(different[name], MOST_LEVELS)))
 
 
+def _requirements(bench: Workbench, findings: Findings) -> tuple[ClinicalTable, shares.Proportions]:
+    """What a comparison of patients needs."""
+    if bench.contents.table is None:
+        raise InputError("no clinical table; `panther view FOLDER --table cohort.csv` compares patients")
+    if findings.proportions is None:
+        raise InputError("no slide has been described yet")
+    return bench.contents.table, findings.proportions
+
+
 def _groups(
     bench: Workbench, findings: Findings, prototype: int, titles: list[str], column: str | None
 ) -> dict[str, Any]:
     """Share by group, with intervals and a test over patients."""
-    table = bench.contents.table
-    if table is None:
-        raise InputError(
-            "There is no clinical table; give one (`panther view FOLDER --table cohort.csv`) to compare groups of patients."
-        )
+    table, pi = _requirements(bench, findings)
     offered = _columns(bench)
     column = column or next(iter(offered), None)
-    if column is None:
-        raise InputError("The clinical table has no column that tells patients apart.")
-    if column not in offered:
-        raise InputError(f"The clinical table has no column {column!r} with different values.")
-    if findings.proportions is None:
-        raise InputError("No slide has been looked at yet.")
-    pi = findings.proportions
-    patients, means = _by_patient(findings)
+    if column is None or column not in offered:
+        raise InputError(f"column: found {column!r}, expected one with different values")
+    weights = np.ones(len(findings.patients)) if pi.patches is None else pi.patches
+    patients, means = shares.patient_means(pi.pi, list(findings.patients), weights)
     known = [slide for slide in pi.samples if slide in table.rows.index]
     if not known:
-        raise InputError(f"{table.source}: none of the slides with features is in the table.")
-    whose = dict(zip(pi.samples, findings.patients, strict=True))
-    factor = factor_of(table.rows.loc[known], column, table.source, whose, categories=False)
+        raise InputError(f"{table.source}: none of the slides with features is in the table")
+    patient_of = dict(zip(pi.samples, findings.patients, strict=True))
+    factor = factor_of(table.rows.loc[known], column, table.source, patient_of, categories=False)
     tests, notes = shares.share_tests(factor, patients, means)
     test = next((one for one in tests if one.prototype == prototype), None)
-    own = [one for one in shares.group_shares(factor, patients, means) if one.prototype == prototype]
+    groups = [one for one in shares.group_shares(factor, patients, means) if one.prototype == prototype]
     named = None if test is None else Tests(test.test, [test.p_corrected])
     title = [titles[prototype]]
-    if own:
-        groups = [Group(one.value, one.n, [one.mean], [one.low], [one.high]) for one in own]
-        chart = group_shares(title, groups, named, column)
+    if groups:
+        bars = [Group(one.value, one.n, [one.mean], [one.low], [one.high]) for one in groups]
+        chart = group_shares(title, bars, named, column)
     elif test is not None:
         chart = correlations(title, [test.statistic], named, column)
     else:
-        raise InputError(" ".join(notes) or f"{column}: there is nothing to compare.")
+        raise InputError(" ".join(notes) or f"{column}: there is nothing to compare")
     return {
         "column": column,
         "figure": convert(chart),
-        "groups": [_plain(asdict(one)) for one in own],
+        "groups": [_plain(asdict(one)) for one in groups],
         "test": None if test is None else _plain(asdict(test)),
         "notes": notes,
     }
 
 
-def _by_patient(findings: Findings) -> tuple[list[str], np.ndarray]:
-    assert findings.proportions is not None
-    patches = findings.proportions.patches
-    weights = np.ones(len(findings.patients)) if patches is None else patches
-    return shares.patient_means(findings.proportions.pi, list(findings.patients), weights)
-
-
 def _survival(bench: Workbench, findings: Findings, prototype: int) -> dict[str, Any]:
     """Kaplan-Meier curves of patients with little, some and much of it."""
-    table = bench.contents.table
-    if table is None:
-        raise InputError(
-            "There is no clinical table; give one (`panther view FOLDER --table cohort.csv`) to see survival."
-        )
-    if findings.proportions is None:
-        raise InputError("No slide has been looked at yet.")
+    table, pi = _requirements(bench, findings)
     refused = []
     for endpoint in endpoints_of(table.rows):
         try:
@@ -187,30 +205,26 @@ def _survival(bench: Workbench, findings: Findings, prototype: int) -> dict[str,
         except InputError as error:
             refused.append(str(error))
             continue
-        patients = kaplan_meier.by_patient(findings.proportions, cohort)
+        patients = kaplan_meier.by_patient(pi, cohort)
         compared = kaplan_meier.compare(patients)
         one = next((row for row in compared.prototypes if row.prototype == prototype), None)
         if one is None:
-            own = [note for note in compared.notes if note.startswith(f"C{prototype}:")]
-            raise InputError(" ".join(own) or "There is nothing to compare.")
-        row = kaplan_meier.described(one, {})
-        chart = kaplan_meier.curve_chart(row, compared.unit, "")
-        test = {"p": one.p, "p_corrected": one.p_corrected}
-        return {"endpoint": endpoint, "figure": convert(chart), "test": _plain(test), "notes": _told(cohort, patients)}
-    raise InputError(
-        refused[0]
-        if refused
-        else "The clinical table has no survival of a usual name, such as os_survival_days and os_censorship."
-    )
-
-
-def _told(cohort: Cohort, patients: kaplan_meier.Patients) -> list[str]:
-    """Columns that were read and who was left out, without the name that a table in memory has."""
-    return [*cohort.report.sentences()[1:], *patients.notes]
+            about = [note for note in compared.notes if note.startswith(f"C{prototype}:")]
+            raise InputError(" ".join(about) or "there is nothing to compare")
+        chart = kaplan_meier.curve_chart(kaplan_meier.described(one, {}), compared.unit, "")
+        return {
+            "endpoint": endpoint,
+            "figure": convert(chart),
+            "test": _plain({"p": one.p, "p_corrected": one.p_corrected}),
+            # columns and exclusions, without the name that a table in memory has
+            "notes": [*cohort.report.sentences()[1:], *patients.notes],
+        }
+    usual = "the clinical table has no survival, expected columns such as os_survival_days and os_censorship"
+    raise InputError(refused[0] if refused else usual)
 
 
 def _beside(findings: Findings, prototype: int) -> list[dict[str, Any]]:
-    """Other prototypes: how much oftener they touch this one than by chance, and how they go together over slides."""
+    """Other prototypes: how often they touch this one relative to chance, and how their shares correlate over slides."""
     if not findings.content:
         return []
     touching, together = (findings.content[name][prototype] for name in ("neighbours", "cooccurrence"))
@@ -221,38 +235,37 @@ def _beside(findings: Findings, prototype: int) -> list[dict[str, Any]]:
 
 
 def _predicts(bench: Workbench, chosen: str | None, prototype: int) -> dict[str, Any]:
-    """What attributions of the same prototypes say of this one."""
-    own_hash = bench.prototypes(chosen).content_hash()
+    """Contributions of this prototype by attributions of the same prototypes."""
+    prototypes_hash = bench.prototypes(chosen).content_hash()
     rows = []
     for folder in bench.contents.artefacts.get("attribution", ()):
         try:
             content = read_json(folder / "attribution.json")
-            if content["prototypes_hash"] == own_hash:
+            if content["prototypes_hash"] == prototypes_hash:
                 rows += [{"from": folder.name, **row} for row in _contributions(content, prototype)]
         except (OSError, ValueError, KeyError, TypeError):
             continue  # damaged: the others are shown
-    if rows:
-        return {"rows": rows, "why": ""}
-    with_model = "explain a model of these prototypes with `panther attribute`"
-    return {"rows": [], "why": f"No attribution of these prototypes was found; {with_model} to see what they predict."}
+    return {"rows": rows, "why": "" if rows else "No attribution of these prototypes; `panther attribute` writes one."}
 
 
 def _contributions(content: Mapping[str, Any], prototype: int) -> list[dict[str, Any]]:
-    """Mean contribution to each output, and where its size stands among all prototypes."""
-    found = []
+    """Mean contribution to each output, and the rank of its size among all prototypes."""
+    rows = []
     for output in content["outputs"]:
-        rows = [row for row in content["cohort"] if row["output"] == output]
-        total: dict[int, float] = {}
+        total: dict[int, float] = defaultdict(float)
         mean = 0.0
-        for row in rows:
-            own = owners(row["prototype"], row["statistic"])  # of a pair that touches, half is each one's
-            mean += own.get(prototype, 0.0) * float(row["mean"])
-            for c, share in own.items():
-                total[c] = total.get(c, 0.0) + share * float(row["mean_absolute"])
-        place = 1 + sum(size > total[prototype] for size in total.values())
-        about = {"mean": mean, "size": total[prototype], "rank": place, "of": len(total)}
-        found.append({"output": str(output), **_plain(about)})
-    return found
+        for row in content["cohort"]:
+            if row["output"] == output:
+                parts = owners(row["prototype"], row["statistic"])  # each has half of a pair that touches
+                mean += parts.get(prototype, 0.0) * float(row["mean"])
+                for c, share in parts.items():
+                    total[c] += share * float(row["mean_absolute"])
+        if prototype not in total:
+            raise KeyError(prototype)
+        rank = 1 + sum(size > total[prototype] for size in total.values())
+        about = {"mean": mean, "size": total[prototype], "rank": rank, "of": len(total)}
+        rows.append({"output": str(output), **_plain(about)})
+    return rows
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:

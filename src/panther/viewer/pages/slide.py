@@ -1,7 +1,7 @@
 """Routes of the slide page: canvas, patches, tiles, layers, and exports of a view."""
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,13 @@ from panther.errors import InputError
 from panther.explain.atlas import Place
 from panther.explain.touching import Touching, neighbour_sentences
 from panther.viewer.patches import Canvas, PatchMap
+from panther.viewer.queries import LARGEST_PATCH, LayerOptions, PictureQuery, Query, SquareQuery, ViewQuery
 from panther.viewer.tiles.export import export_regions, export_view
-from panther.viewer.tiles.layers import Layer, LayerOptions, number, read_options, whole_number
-from panther.viewer.tiles.maker import LARGEST_PATCH, Tiles
+from panther.viewer.tiles.layers import Layer
+from panther.viewer.tiles.maker import Tiles
 from panther.viewer.tiles.pyramid import TILE, Pyramid
 from panther.viewer.workbench import Workbench
 
-LARGEST_SQUARE, FARTHEST = 1e5, 1e8  # level-0 pixels: no patch is wider, no slide longer
 AGE = 3600  # seconds for which a browser keeps a tile without asking
 TYPES = {"png": "image/png", "svg": "image/svg+xml", "geojson": "application/geo+json"}
 
@@ -27,29 +27,34 @@ def slide_routes(bench: Workbench) -> Blueprint:
     routes = Blueprint("slide", __name__)
     tiles = Tiles(bench)
 
+    def options() -> LayerOptions:
+        query = LayerOptions.read()
+        count = len(bench.prototypes(query.set)) if bench.contents.prototypes or query.set else 0
+        if query.prototype >= max(count, 1):
+            raise InputError(f"prototype: found C{query.prototype}, expected C0 to C{count - 1}")
+        return query
+
     @routes.get("/api/slides/<name>")
     def about(name: str) -> dict[str, Any]:
-        options = options_of(bench)
-        patch_map = bench.patches(name, options.set)
-        layers, notes = tiles.layers(patch_map, options)
+        query = options()
+        patch_map = bench.patches(name, query.set)
+        layers, notes = tiles.layers(patch_map, query)
         return {
             **about_canvas(name, patch_map.canvas),
             "pitch": None if patch_map.grid is None else patch_map.grid.pitch,
             "patches": 0 if patch_map.grid is None else len(patch_map.grid.cells),
             "layers": [layer.to_dict() for layer in layers],
             "weights": None if patch_map.weights is None else [float(weight) for weight in patch_map.weights],
-            "notes": [*patch_map.notes, *notes, *_bare(bench, patch_map, layers)],
+            "notes": [*patch_map.notes, *notes, *_about_blank(bench, patch_map, layers)],
         }
 
     @routes.get("/api/slides/<name>/neighbours")
     def neighbours(name: str) -> dict[str, Any]:
-        chosen = options_of(bench).set
-        patch_map = bench.patches(name, chosen).touching
-        return (
-            {"sentences": [], "rows": []}
-            if patch_map is None
-            else beside(patch_map, [title for title, _ in bench.look(chosen)])
-        )
+        chosen = Query.read().set
+        table = bench.patches(name, chosen).touching
+        if table is None:
+            return {"sentences": [], "rows": []}
+        return beside(table, [title for title, _ in bench.look(chosen)])
 
     @routes.get("/api/slides/<name>/canvas")
     def canvas(name: str) -> dict[str, Any]:
@@ -58,57 +63,52 @@ def slide_routes(bench: Workbench) -> Blueprint:
 
     @routes.get("/api/slides/<name>/patches")
     def patches(name: str) -> Response:
-        return Response(packed(bench.patches(name, options_of(bench).set)), mimetype="application/octet-stream")
+        return Response(packed(bench.patches(name, Query.read().set)), mimetype="application/octet-stream")
 
     @routes.get("/tiles/<name>/<int:zoom>/<int:x>/<int:y>.jpg")
     def base(name: str, zoom: int, x: int, y: int) -> Response:
-        bench.slide(name)
-        return kept_by_browser(Response(tiles.base(name, zoom, x, y), mimetype="image/jpeg"))
+        return cached_by_browser(tiles.base(name, zoom, x, y), "image/jpeg")
 
     @routes.get("/tiles/<name>/patch/<int:number>.jpg")
     def patch(name: str, number: int) -> Response:
-        bench.slide(name)
-        size = whole_number(request.args, "size", 8, LARGEST_PATCH)
-        return kept_by_browser(Response(tiles.patch(name, number, size), mimetype="image/jpeg"))
+        return cached_by_browser(tiles.patch(name, number, PictureQuery.read().size), "image/jpeg")
 
     @routes.get("/tiles/<name>/square.jpg")
     def square(name: str) -> Response:
-        bench.slide(name)
-        size = whole_number(request.args, "size", 8, LARGEST_PATCH) or LARGEST_PATCH
-        content = tiles.square(name, _place(request.args), size)
-        return kept_by_browser(Response(content, mimetype="image/jpeg"))
+        query = SquareQuery.read()
+        place = Place(query.x, query.y, query.side, query.unit)
+        return cached_by_browser(tiles.square(name, place, query.size or LARGEST_PATCH), "image/jpeg")
 
     @routes.get("/layers/<name>/<layer>/<int:zoom>/<int:x>/<int:y>.png")
     def overlay(name: str, layer: str, zoom: int, x: int, y: int) -> Response:
-        content = tiles.overlay(name, layer, options_of(bench), (zoom, x, y))
-        return kept_by_browser(Response(content, mimetype="image/png"))
+        return cached_by_browser(tiles.overlay(name, layer, options(), (zoom, x, y)), "image/png")
+
+    @routes.get("/export/<name>.<any(png, svg, geojson):kind>")
+    def export(name: str, kind: str) -> Response:
+        query = options()
+        patch_map = bench.patches(name, query.set)
+        content = (
+            export_regions(bench, patch_map, query)
+            if kind == "geojson"
+            else export_view(tiles, patch_map, ViewQuery.read(), query, kind)
+        )
+        response = Response(content, mimetype=TYPES[kind])
+        response.headers.set("Content-Disposition", "attachment", filename=f"{name}.{kind}")
+        return response
 
     return routes
 
 
-def _bare(bench: Workbench, patch_map: PatchMap, layers: Sequence[Layer]) -> list[str]:
-    """What is missing where a slide has patches, but neither an image nor anything to colour them by."""
-    coloured = any(layer.kind != "lines" for layer in layers)
-    if (
-        patch_map.grid is None
-        or coloured
-        or bench.slide(patch_map.slide).image is not None
-        or bench.contents.prototypes
-    ):
+def _about_blank(bench: Workbench, patch_map: PatchMap, layers: Sequence[Layer]) -> list[str]:
+    """Note on a slide with patches, but neither an image nor anything to colour them by."""
+    is_coloured = any(layer.kind != "lines" for layer in layers)
+    has_image = bench.slide(patch_map.slide).image is not None
+    if patch_map.grid is None or is_coloured or has_image or bench.contents.prototypes:
         return []  # or the notes of the patches say why
     return [
-        f"{patch_map.slide}: there is no image of this slide and there are no prototypes, so only the borders of its patches can be "
-        "seen; give the folder of the images (`panther view FOLDER --slides IMAGES`), or fit prototypes (`panther prototypes`) "
-        "and open them (`panther view FOLDER --prototypes FILE`)."
+        f"{patch_map.slide}: neither an image nor prototypes, so only the borders of patches are shown; "
+        "`panther view FOLDER --slides IMAGES` or `--prototypes FILE` adds them."
     ]
-
-
-def _place(query: Mapping[str, str]) -> Place:
-    """Square of a patch, in pixels of level 0 or in micrometres."""
-    x, y, side = (number(query, name) for name in ("x", "y", "side"))
-    if x is None or y is None or side is None or not 0 < side <= LARGEST_SQUARE or max(abs(x), abs(y)) > FARTHEST:
-        raise InputError("A square has its corner `x=` and `y=`, and a `side=` above 0.")
-    return Place(x, y, side, "um" if query.get("unit") == "um" else "px")
 
 
 def about_canvas(name: str, canvas: Canvas) -> dict[str, Any]:
@@ -127,37 +127,27 @@ def about_canvas(name: str, canvas: Canvas) -> dict[str, Any]:
 
 
 def beside(neighbours: Touching, titles: Sequence[str]) -> dict[str, Any]:
-    """What lies beside what on a slide: in sentences, and for each prototype (rows) what each other one is to it."""
-    times, border, by_chance = 2.0 ** neighbours.log_ratio(), neighbours.border(), neighbours.border_by_chance()
-    inside, close = (
-        matrix / np.maximum(neighbours.members, 1)[:, None] for matrix in (neighbours.inside, neighbours.beside)
-    )
-    numbers = {"times": times, "border": border, "by_chance": by_chance, "inside": inside, "beside": close}
-    count = len(times)
+    """Neighbourhoods on a slide: in sentences, and for each prototype (rows) its relation to each other one."""
+    members = np.maximum(neighbours.members, 1)[:, None]
+    numbers = {
+        "times": 2.0 ** neighbours.log_ratio(),
+        "border": neighbours.border(),
+        "inside": neighbours.inside / members,
+    }
+    lists: dict[str, Any] = {
+        name: np.asarray(np.where(np.isfinite(values), values, None)).tolist() for name, values in numbers.items()
+    }
+    prototypes = range(len(titles))
     rows = [
-        [
-            {"prototype": b, **{name: _known(values[a, b]) for name, values in numbers.items()}}
-            for b in range(count)
-            if b != a
-        ]
-        for a in range(count)
+        [{"prototype": b, **{name: values[a][b] for name, values in lists.items()}} for b in prototypes if b != a]
+        for a in prototypes
     ]
     return {"sentences": neighbour_sentences(neighbours, titles), "rows": rows}
 
 
-def _known(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
-
-
-def options_of(bench: Workbench) -> LayerOptions:
-    """Layer options of the present request."""
-    chosen = request.args.get("set") or None
-    count = len(bench.prototypes(chosen)) if bench.contents.prototypes or chosen else 0
-    return read_options(request.args, count)
-
-
-def kept_by_browser(response: Response) -> Response:
-    """Let the browser keep an answer; another viewer on the same port has another cookie, and so other answers."""
+def cached_by_browser(content: bytes, mimetype: str) -> Response:
+    """A picture that the browser may keep; another viewer on the same port has another cookie, and so other pictures."""
+    response = Response(content, mimetype=mimetype)
     response.headers["Cache-Control"] = f"private, max-age={AGE}"
     response.headers["Vary"] = "Cookie"
     response.add_etag()
@@ -177,29 +167,3 @@ def packed(patch_map: PatchMap) -> bytes:
         labels[:count], top = patch_map.labels, patch_map.assignment.max(1).astype("<f4")
     head = struct.pack("<IIfI", count, classes, patch_map.grid.pitch, 0)
     return b"".join((head, corners[:, 0].tobytes(), corners[:, 1].tobytes(), labels.tobytes(), top.tobytes()))
-
-
-def export_routes(bench: Workbench) -> Blueprint:
-    """Routes."""
-    routes = Blueprint("exports", __name__)
-    tiles = Tiles(bench)
-
-    @routes.get("/export/<name>.<any(png, svg):kind>")
-    def view(name: str, kind: str) -> Response:
-        options = options_of(bench)
-        content = export_view(tiles, bench.patches(name, options.set), request.args, options, kind)
-        return _download(content, name, kind)
-
-    @routes.get("/export/<name>.geojson")
-    def areas(name: str) -> Response:
-        options = options_of(bench)
-        return _download(export_regions(bench, bench.patches(name, options.set), options), name, "geojson")
-
-    return routes
-
-
-def _download(content: bytes | str, name: str, kind: str) -> Response:
-    """An answer that browsers save under the slide's name."""
-    response = Response(content, mimetype=TYPES[kind])
-    response.headers.set("Content-Disposition", "attachment", filename=f"{name}.{kind}")
-    return response

@@ -6,8 +6,6 @@ const PAPER = {
   "#222222": "--ink", "#000000": "--ink", "#666666": "--faint", "#8a857c": "--faint", "#e8e4dc": "--line", "#dddddd": "--line", white: "--ground",
 };
 const DATA = new Set(["x", "y", "z", "text", "customdata", "array", "arrayminus", "ticktext", "tickvals", "colorscale"]);
-const SELECTING = ["lasso2d", "select2d", "pan2d", "zoom2d", "resetScale2d"];
-const SIGNS = 12; // names of a summary
 const NARROW = 500; // CSS pixels of a chart below which a long title of its axis would be cut off, and
 const LINE = 28; // letters of a line that it is broken into
 
@@ -32,10 +30,9 @@ export function plotly() {
 /**
  * Draw `figure` in `place`. Returns a function that removes it; that function's `draw(figure)` shows another figure in the same place.
  *
- * onClick(point) and onHover(point or null): {key, x, y, text, trace, index}, key = the mark's own name for the point (customdata).
- * onSelect(points or null): what a lasso or a box holds; null when it is taken away. label: what is drawn, in words.
+ * onClick({key, x, y}): key is the mark's name for the point (customdata). label: the content in words, for those who cannot see it.
  */
-export function chart(place, figure, { onClick, onHover, onSelect, height, label, dragmode } = {}) {
+export function chart(place, figure, { onClick, label } = {}) {
   const canvas = el("div", { class: "chart", role: "img", tabIndex: 0 });
   place.append(canvas);
   let shown = figure;
@@ -48,17 +45,15 @@ export function chart(place, figure, { onClick, onHover, onSelect, height, label
     scrollZoom: false,
     doubleClick: "reset",
     showTips: false,
-    modeBarButtons: onSelect ? [SELECTING, ["toImage"]] : [["toImage"]],
+    modeBarButtons: [["toImage"]],
     toImageButtonOptions: { filename: "chart", scale: 2 },
   };
 
   function layout() {
     const own = { ...shown.layout, autosize: true };
-    if (height) own.height = height;
     // until the figure asks for something else, what was zoomed or selected stays
     own.uirevision ??= "same";
-    if (onSelect) own.dragmode = canvas.layout?.dragmode ?? dragmode ?? "lasso";
-    else own.dragmode ??= false;
+    own.dragmode ??= false;
     const title = own.xaxis?.title;
     if (title?.text && canvas.clientWidth < NARROW) own.xaxis = { ...own.xaxis, automargin: true, title: { ...title, text: inLines(title.text) } };
     return own;
@@ -66,32 +61,20 @@ export function chart(place, figure, { onClick, onHover, onSelect, height, label
 
   function draw() {
     const mine = ++asked;
-    canvas.setAttribute("aria-label", label ?? summary(shown));
-    canvas.style.minHeight = `${height ?? shown.layout?.height ?? 360}px`;
+    canvas.setAttribute("aria-label", label);
+    canvas.style.minHeight = `${shown.layout?.height ?? 360}px`;
     drawing = drawing
       .then(plotly)
       .then((Plotly) => {
         if (removed || mine !== asked) return null;
         const inked = painted({ data: shown.data, layout: layout() });
         const first = !canvas.classList.contains("js-plotly-plot");
-        return Plotly.react(canvas, inked.data, inked.layout, config).then(() => first && listen());
+        return Plotly.react(canvas, inked.data, inked.layout, config).then(() => first && onClick && canvas.on("plotly_click", (event) => onClick(point(event.points[0]))));
       })
       .catch((error) => {
         if (!removed) canvas.replaceChildren(el("p", { class: "faint" }, error.message));
       });
     return drawing;
-  }
-
-  function listen() {
-    if (onClick) canvas.on("plotly_click", (event) => onClick(point(event.points[0]), event.event));
-    if (onHover) {
-      canvas.on("plotly_hover", (event) => onHover(point(event.points[0])));
-      canvas.on("plotly_unhover", () => onHover(null));
-    }
-    if (onSelect) {
-      canvas.on("plotly_selected", (event) => event && onSelect(event.points.map(point)));
-      canvas.on("plotly_deselect", () => onSelect(null));
-    }
   }
 
   const sized = new ResizeObserver(() => {
@@ -129,9 +112,8 @@ export function onTheme(listener) {
   };
 }
 
-function point(found) {
-  const key = Array.isArray(found.customdata) ? found.customdata[0] : found.customdata;
-  return { key, x: found.x, y: found.y, text: found.text, trace: found.curveNumber, index: found.pointNumber };
+function point({ customdata, x, y }) {
+  return { key: Array.isArray(customdata) ? customdata[0] : customdata, x, y };
 }
 
 /** The figure in the page's colours; the figure itself stays as it is. */
@@ -162,19 +144,7 @@ function inLines(text) {
   return text.replace(new RegExp(`(.{1,${LINE}})(\\s+|$)`, "g"), "$1<br>").replace(/<br>$/, "");
 }
 
-/** What is drawn, in words, for those who cannot see it. */
-function summary(figure) {
-  const layout = figure.layout ?? {};
-  const title = (axis) => plain(axis?.title?.text ?? "");
-  const axes = [title(layout.yaxis), title(layout.xaxis)].filter(Boolean).join(" against ");
-  const named = (figure.data ?? []).filter((trace) => trace.name && trace.showlegend !== false);
-  const parts = named.slice(0, SIGNS).map((trace) => `${plain(trace.name)} (${(trace.y ?? trace.x ?? []).length})`);
-  const rows = layout.yaxis?.ticktext ?? [];
-  const words = parts.length ? parts : rows.slice(0, SIGNS).map(plain);
-  return `Chart${axes ? ` of ${axes}` : ""}${words.length ? `: ${words.join(", ")}` : ""}`;
-}
-
 /** Plotly's escaped text as people wrote it. */
-function plain(text) {
+export function plain(text) {
   return text.replaceAll("<br>", " ").replaceAll("<b>", "").replaceAll("</b>", "").replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
 }

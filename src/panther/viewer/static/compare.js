@@ -2,7 +2,7 @@
 // The address holds what the slide page's does; that of the right side ends in 2, and link=off where they move apart.
 import { remember } from "./address.js";
 import { get } from "./api.js";
-import { DeepZoom } from "./deepzoom.js";
+import { DeepZoom, viewTools } from "./deepzoom.js";
 import { choice, el, field, message, show } from "./dom.js";
 import { CANVAS_KEYS, pageKeys } from "./keys.js";
 import { colourBar, isColour, named, OF_MODELS, swatch, titleOf } from "./layer_controls.js";
@@ -26,7 +26,6 @@ class ComparePage {
     this.panes = ["", "2"].map((mark) => new Pane(mark, contents, () => this._shown(), (view, settled) => settled && this._remember()));
     this.toggle = el("button", { class: "small", onclick: () => this._link(!this.linked), title: "Zoom and move both sides together (l)" }, "Linked");
     this.how = el("span", { class: "faint", role: "status" });
-    const tool = (text, title, does) => el("button", { class: "small", title, "aria-label": title, onclick: () => does(this._active()) }, text);
     show(
       place,
       el(
@@ -38,10 +37,7 @@ class ComparePage {
           this.toggle,
           this.how,
           el("span", { class: "spring" }),
-          tool("Fit", "Fit (0)", (zoom) => zoom.fit()),
-          tool("1:1", "One pixel of the slide on one of the screen (1)", (zoom) => zoom.actual()),
-          tool("−", "Zoom out (−)", (zoom) => zoom.zoomBy(1 / 1.5)),
-          tool("+", "Zoom in (+)", (zoom) => zoom.zoomBy(1.5)),
+          viewTools(() => this._active()),
           el("button", { class: "small", "aria-label": "Keys", title: "Keys", onclick: () => this.keys.showKeys() }, "?"),
         ),
         el("div", { class: "panes" }, this.panes.map((pane) => pane.node)),

@@ -1,5 +1,6 @@
 // A slide on a canvas: panned, zoomed, with layers above it. Places are canvas units (level-0 pixels of the slide);
 // a view is {x, y, zoom}: the middle of the window, and CSS pixels a canvas unit (1 is 1:1).
+import { onTheme } from "./chart.js";
 import { el } from "./dom.js";
 import { listen } from "./gestures.js";
 import { drawCross, drawGhost } from "./marks.js";
@@ -11,6 +12,17 @@ import { TileStore } from "./tile_store.js";
 
 const ASK_EVERY = 70; // ms between two looks at which tiles are needed, so that a turn of the wheel asks for few
 const CLEAR = 4; // from here on pixels are shown as squares
+
+/** Buttons that fit and zoom the canvas that `active()` gives. */
+export function viewTools(active) {
+  const tool = (text, title, does) => el("button", { class: "small", title, "aria-label": title, onclick: () => does(active()) }, text);
+  return [
+    tool("Fit", "Fit the slide into the window (0)", (zoom) => zoom.fit()),
+    tool("1:1", "One pixel of the slide on one of the screen (1)", (zoom) => zoom.actual()),
+    tool("−", "Zoom out (−)", (zoom) => zoom.zoomBy(1 / 1.5)),
+    tool("+", "Zoom in (+)", (zoom) => zoom.zoomBy(1.5)),
+  ];
+}
 
 export class DeepZoom extends Moving {
   /** Told: onPointer({x, y, screen} or null), onClick(place, event), onView(view, settled), decorate(ctx, transform). */
@@ -108,10 +120,8 @@ export class DeepZoom extends Moving {
     this.node.addEventListener("keydown", (event) => this.key(event) && event.preventDefault(), { signal });
     const sized = new ResizeObserver(() => (this.fitted ? this.fit(false) : this.redraw()));
     sized.observe(this.node);
-    const themed = new MutationObserver(() => this._recolour());
-    themed.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this._recolour(), { signal });
-    signal.addEventListener("abort", () => (sized.disconnect(), themed.disconnect()));
+    const unthemed = onTheme(() => this._recolour());
+    signal.addEventListener("abort", () => (sized.disconnect(), unthemed()));
   }
 
   /** What a key does here; false where it does nothing. */

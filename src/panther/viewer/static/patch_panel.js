@@ -1,9 +1,10 @@
 // One patch: its picture, which prototypes it belongs to, how typical it is, and patches like it.
 import { link } from "./address.js";
-import { get, lines, path } from "./api.js";
+import { get, lines } from "./api.js";
 import { el, show } from "./dom.js";
 import { named, swatch } from "./layer_controls.js";
 import { bar, percent } from "./legend.js";
+import { patchPicture } from "./patch_picture.js";
 import { coordinates } from "./scale_bar.js";
 
 const PICTURE = 320; // pixels; the patch at full resolution, never enlarged by the server
@@ -17,7 +18,7 @@ export function patchPanel(place, n, about, { close, turn }) {
   const facts = el("div", { class: "facts" }, el("p", { class: "faint" }, "…"));
   const here = alikeSection("Most like it in this slide");
   const cohort = alikeSection("Most like it in the cohort");
-  const picture = about.image && pictureOf(about.slide, n, PICTURE, `Patch ${n} of ${about.slide}`);
+  const picture = about.image && patchPicture({ slide: about.slide, patch: n }, true, PICTURE, `Patch ${n} of ${about.slide}`);
   show(
     place,
     el("div", { class: "line" }, el("h2", {}, `Patch ${n}`), el("span", { class: "spring" }), el("button", { class: "small turn", onclick: turn }, "Layers"), el("button", { class: "small quiet", "aria-label": "Close the patch", title: "Close (Esc)", onclick: close }, "×")),
@@ -116,13 +117,7 @@ function tile({ slide, patch, similarity, picture }, set) {
   return el(
     "a",
     { href: link({ page: "slide", slide, patch, set }), title: text, "aria-label": text },
-    picture ? pictureOf(slide, patch, 96, "") : el("span", { class: "no-picture" }, slide),
+    patchPicture({ slide, patch }, picture, 96, ""),
     el("span", { class: "faint" }, like),
   );
-}
-
-function pictureOf(slide, n, size, alt) {
-  const image = el("img", { src: path(["tiles", slide, "patch", `${n}.jpg`], { size }), alt, loading: "lazy", decoding: "async" });
-  image.addEventListener("error", () => image.replaceWith(el("span", { class: "no-picture" }, "no picture")));
-  return image;
 }

@@ -1,5 +1,5 @@
 // Points of a plane on a canvas: ten thousand of them are hovered, lassoed and dimmed without a pause, which a chart of elements is not.
-import { onTheme, plotly } from "./chart.js";
+import { onTheme, plain, plotly } from "./chart.js";
 import { el, show } from "./dom.js";
 import { number } from "./table.js";
 
@@ -509,5 +509,3 @@ function scaled(value, [low, high]) {
 }
 
 const inked = (colour, ink) => (colour in PAPER ? ink(PAPER[colour]) : colour);
-
-const plain = (text) => text.replaceAll("<br>", " ").replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");

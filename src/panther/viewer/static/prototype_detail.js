@@ -19,6 +19,7 @@ const KINDS = [
   ["random", "At random", "a fair sample of its patches"],
 ];
 const PICTURE = 224; // pixels
+const LABELS = { who: "Shares of the prototype over patients", survival: "Survival by share of the prototype" }; // of charts
 
 export function prototypeDetail(place, prototype, { names, state, contents, change, address }) {
   const pictured = new Set(contents.slides.filter(({ image }) => image).map(({ name }) => name));
@@ -134,7 +135,7 @@ export function prototypeDetail(place, prototype, { names, state, contents, chan
     delete ends[name];
     const canvas = el("div", {});
     show(body, asked, answer.figure ? canvas : el("p", { class: "faint" }, answer.why), said, (answer.notes ?? []).map((note) => el("p", { class: "faint" }, note)));
-    if (answer.figure) ends[name] = chart(canvas, answer.figure, {});
+    if (answer.figure) ends[name] = chart(canvas, answer.figure, { label: LABELS[name] });
   }
 
   function neighbours(rows) {

@@ -40,21 +40,19 @@ export class Pyramid {
   }
 }
 
-/** Draw one cell of level z: its tile, or what there is until it arrives. `find(z, x, y)` gives a picture, null (empty) or undefined. */
+/** Draw one cell of level z: its tile, or what there is until it arrives. `find(z, x, y)` gives a picture or undefined. */
 export function paintCell(ctx, pyramid, transform, find, z, x, y) {
   const own = find(z, x, y);
-  if (own === null) return;
   if (own) return paintPart(ctx, pyramid, transform, own, z, x, y, 0);
   if (z < pyramid.last) {
     const finer = children(pyramid, z, x, y).map(([cx, cy]) => [cx, cy, find(z + 1, cx, cy)]);
-    if (finer.length && finer.every(([, , tile]) => tile !== undefined)) {
-      for (const [cx, cy, tile] of finer) if (tile) paintPart(ctx, pyramid, transform, tile, z + 1, cx, cy, 0);
+    if (finer.length && finer.every(([, , tile]) => tile)) {
+      for (const [cx, cy, tile] of finer) paintPart(ctx, pyramid, transform, tile, z + 1, cx, cy, 0);
       return;
     }
   }
   for (let up = 1; up <= Math.min(z, 8); up++) {
     const tile = find(z - up, x >> up, y >> up);
-    if (tile === null) return;
     if (tile) return paintPart(ctx, pyramid, transform, tile, z, x, y, up);
   }
 }

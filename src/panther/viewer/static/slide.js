@@ -3,7 +3,7 @@
 // overlays.js. A link may leave out any of them: {slide, patch} goes to the patch, {slide, x, y} to the place.
 import { go, remember } from "./address.js";
 import { bytes, get } from "./api.js";
-import { DeepZoom } from "./deepzoom.js";
+import { DeepZoom, viewTools } from "./deepzoom.js";
 import { choice, el, field, message, show } from "./dom.js";
 import { exportLinks } from "./export_links.js";
 import { CANVAS_KEYS, pageKeys } from "./keys.js";
@@ -70,10 +70,7 @@ class SlidePage {
     const tools = el(
       "div",
       { class: "tools", role: "toolbar", "aria-label": "View" },
-      button("Fit", "Fit the slide into the window (0)", () => this.zoom.fit()),
-      button("1:1", "One pixel of the slide on one of the screen (1)", () => this.zoom.actual()),
-      button("−", "Zoom out (−)", () => this.zoom.zoomBy(1 / 1.5)),
-      button("+", "Zoom in (+)", () => this.zoom.zoomBy(1.5)),
+      viewTools(() => this.zoom),
       this.exports,
       button("?", "Keys", () => this.keys.showKeys()),
     );

@@ -2,7 +2,7 @@
 import { get } from "./api.js";
 import { go, link, remember } from "./address.js";
 import { chart } from "./chart.js";
-import { choice, el, field, message, show } from "./dom.js";
+import { choice, el, field, show } from "./dom.js";
 import { number, table } from "./table.js";
 
 const ALL = "all"; // methods together
@@ -25,7 +25,6 @@ class Study {
     this.state = { ...state };
     this.made = []; // tables and charts, to be removed
     this.stopped = new AbortController();
-    this.turn = 0;
   }
 
   close() {
@@ -101,9 +100,8 @@ class Study {
 
   patientsPart() {
     const { people } = this;
-    this.list = el("div", { class: people.kind === "survival" ? "study-list tall" : "study-list" }); // as tall as what stands beside it
+    this.list = el("div", { class: "study-list" });
     this.one = el("aside", { class: "study-one", "aria-label": "One patient", "aria-live": "polite" });
-    this.picture = el("div");
     const methods = [...people.methods.map((name) => [name, name]), [ALL, "all methods (mean)"]];
     const options = Object.entries(ONLY);
     const controls = el(
@@ -112,77 +110,28 @@ class Study {
       field("Judged by", choice(methods, this.method, (method) => { this.method = method; this.keep({ method }); this.fill(); })),
       field("Show", choice(options, this.only, (only) => { this.only = only; this.keep({ only }); this.fill(); })),
     );
-    const how = el("details", {}, el("summary", {}, "What is meant by wrong?"), el("p", {}, people.how, " ", disagreement(people.kind)));
+    const how = el("details", {}, el("summary", {}, "What is meant by wrong?"), el("p", {}, people.how, " ", KINDS[people.kind].disagreement));
     const header = el("header", {}, el("h2", {}, "Whom it was wrong about"), controls, how, notes(people.notes));
-    return el("section", { class: "study-part study-patients", "aria-label": "Patients" }, header, this.list, el("div", { class: "study-side" }, this.one, this.picture));
+    return el("section", { class: "study-part study-patients", "aria-label": "Patients" }, header, this.list, el("div", { class: "study-side" }, this.one));
   }
 
   fill() {
-    const rows = this.people.patients.map((one) => this.row(one));
+    const kind = KINDS[this.people.kind];
+    const at = this.people.methods.indexOf(this.method); // -1: all methods
+    const rows = this.people.patients.map((one) => ({ one, sample: one.sample, slides: one.slides.join(" "), ...kind.row(one, at) }));
     const kept = rows.filter((row) => this.only === "everybody" || (this.only === "wrong" ? row.off : row.one.disagree));
-    const columns = { classes: () => this.classColumns(), survival: () => this.riskColumns(), values: () => this.valueColumns() }[this.people.kind]();
     this.table?.();
-    this.table = table(this.list, columns, kept, {
+    this.table = table(this.list, [{ id: "sample", title: "patient" }, ...kind.columns(this.people, at), this.slidesColumn()], kept, {
       key: "sample",
       label: "Patients",
       filter: this.state.find ?? "",
-      sort: { classes: { id: "given", descending: false }, survival: { id: "wrong", descending: true }, values: { id: "error", descending: true } }[this.people.kind],
+      sort: kind.sort,
       onOpen: (row) => this.select(row.sample),
       onFilter: (find) => this.keep({ find }),
     });
     if (!this.made.includes(this.removeTable)) this.made.push((this.removeTable = () => this.table()));
     const first = this.table.shown()[0];
     this.select(kept.some((row) => row.sample === this.state.patient) ? this.state.patient : first?.sample, false);
-    if (this.people.kind === "survival") this.drawRisks();
-  }
-
-  /** What the table shows of a patient, by the method it is judged by. */
-  row(one) {
-    const at = this.people.methods.indexOf(this.method);
-    const shared = { one, sample: one.sample, slides: one.slides.join(" ") };
-    if (this.people.kind === "classes") {
-      const predicted = at < 0 ? `${one.right} of ${one.asked} right` : one.predicted[at];
-      const off = at < 0 ? one.right < one.asked : predicted !== null && predicted !== one.truth;
-      return { ...shared, truth: one.truth, predicted, off, given: at < 0 ? one.all : one.probability[at], right: one.right };
-    }
-    if (this.people.kind === "values") {
-      const error = at < 0 ? one.all : one.error[at];
-      return { ...shared, truth: one.truth, predicted: at < 0 ? one.all_predicted : one.predicted[at], error, off: farOff(one, error) };
-    }
-    const wrong = at < 0 ? one.all : one.wrong[at];
-    return { ...shared, time: one.time, event: one.event ? "event" : "censored", risk: at < 0 ? one.all_risk : one.risk[at], wrong, off: wrong !== null && wrong > 0.5 };
-  }
-
-  classColumns() {
-    return [
-      { id: "sample", title: "patient" },
-      { id: "truth", title: "truth" },
-      { id: "predicted", title: "predicted", cell: (name, row) => verdict(name ?? "–", row.off, this.method !== ALL) },
-      { id: "given", title: "p (truth)", number: true, format: two },
-      { id: "right", title: "methods right", number: true, format: (count, row) => `${count} of ${row.one.asked}` },
-      this.slidesColumn(),
-    ];
-  }
-
-  riskColumns() {
-    return [
-      { id: "sample", title: "patient" },
-      { id: "time", title: this.people.unit === "days" ? "days" : "time", number: true },
-      { id: "event", title: "end" },
-      { id: "risk", title: "risk rank", number: true, format: percent },
-      { id: "wrong", title: "pairs wrong", number: true, format: percent },
-      this.slidesColumn(),
-    ];
-  }
-
-  valueColumns() {
-    return [
-      { id: "sample", title: "patient" },
-      { id: "truth", title: "observed", number: true },
-      { id: "predicted", title: "predicted", number: true },
-      { id: "error", title: "error", number: true },
-      this.slidesColumn(),
-    ];
   }
 
   slidesColumn() {
@@ -207,58 +156,27 @@ class Study {
       return;
     }
     if (!byHand && sample === this.state.patient) this.table.reveal(sample);
-    const known = {
-      classes: () => `truth: ${one.truth ?? "not known"}`,
-      values: () => `observed: ${number(one.truth)}`,
-      survival: () => `${one.event ? "event" : "censored"} after ${number(one.time)} ${this.people.unit === "days" ? "days" : ""}`,
-    }[this.people.kind]();
     const other = one.patient !== one.sample ? ` · patient ${one.patient}` : "";
     const slides = one.slides.length
       ? one.slides.map((slide) => el("a", { class: "study-open", href: this.address(slide) }, `Open ${slide}`))
       : el("p", { class: "faint" }, "No slide of this patient is among those opened.");
-    show(this.one, el("h3", {}, one.sample), el("p", {}, known, other), slides, this.predictions(one));
+    show(this.one, el("h3", {}, one.sample), el("p", {}, KINDS[this.people.kind].known(one, this.people), other), slides, this.predictions(one));
   }
 
-  /** What each method said of one patient. */
+  /** Predictions of each method for one patient. */
   predictions(one) {
-    if (this.people.kind === "values") return this.predictedValues(one);
-    const classes = this.people.kind === "classes";
-    const head = classes ? ["method", "predicted", "p (truth)", ""] : ["method", "risk rank", "pairs wrong", ""];
-    const lines = this.people.methods.map((name, at) => {
-      const off = classes ? one.predicted[at] !== null && one.predicted[at] !== one.truth : one.wrong[at] !== null && one.wrong[at] > 0.5;
-      const share = classes ? one.probability[at] : one.wrong[at];
-      const cells = classes
-        ? [el("td", {}, verdict(one.predicted[at] ?? "–", off, true)), el("td", { class: "number" }, shown(one.probability[at], two))]
-        : [el("td", { class: "number" }, shown(one.risk[at], percent)), el("td", { class: "number" }, shown(one.wrong[at], percent))];
-      const bar = el("span", { class: "bar", "aria-hidden": "true" }, el("span", { style: { width: `${100 * (share ?? 0)}%` } }));
-      const marks = [off && "off", name === this.method && "chosen"].filter(Boolean).join(" ");
-      return el("tr", { class: marks || null }, el("th", { scope: "row" }, name), cells, el("td", {}, bar));
+    const { kind, methods } = this.people;
+    const { head, cells, off, share } = KINDS[kind];
+    const lines = methods.map((name, at) => {
+      const isOff = off(one, at);
+      const bar = share && el("td", {}, el("span", { class: "bar", "aria-hidden": "true" }, el("span", { style: { width: `${100 * (share(one, at) ?? 0)}%` } })));
+      const marks = [isOff && "off", name === this.method && "chosen"].filter(Boolean).join(" ");
+      const parts = cells(one, at, isOff).map((cell) => el("td", { class: typeof cell === "string" ? "number" : null }, cell));
+      return el("tr", { class: marks || null }, el("th", { scope: "row" }, name), parts, bar);
     });
-    const numbers = classes ? [2] : [1, 2];
-    return el("table", {}, el("thead", {}, el("tr", {}, head.map((title, at) => el("th", { scope: "col", class: numbers.includes(at) ? "number" : null }, title)))), el("tbody", {}, lines));
-  }
-
-  predictedValues(one) {
-    const lines = this.people.methods.map((name, at) => {
-      const marks = [farOff(one, one.error[at]) && "off", name === this.method && "chosen"].filter(Boolean).join(" ");
-      const cells = [one.predicted[at], one.error[at]].map((value) => el("td", { class: "number" }, shown(value, number)));
-      return el("tr", { class: marks || null }, el("th", { scope: "row" }, name), cells);
-    });
-    const head = ["method", "predicted", "error"].map((title, at) => el("th", { scope: "col", class: at ? "number" : null }, title));
-    return el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, lines));
-  }
-
-  async drawRisks() {
-    const mine = ++this.turn;
-    try {
-      const { figure } = await get(["study", "risks"], { study: this.results.study, part: this.results.part, method: this.method }, { signal: this.stopped.signal });
-      if (mine !== this.turn || this.stopped.signal.aborted) return;
-      const label = `Rank of the risk by ${this.method === ALL ? "all methods" : this.method} against follow-up`;
-      if (this.risks) this.risks.draw(figure, label);
-      else this.made.push((this.risks = chart(this.picture, figure, { label, onClick: ({ key }) => this.select(key) })));
-    } catch (error) {
-      if (!this.stopped.signal.aborted) message(error.message, "study");
-    }
+    const titles = ["method", ...head, share && ""].filter((title) => title !== undefined);
+    const header = titles.map((title) => el("th", { scope: "col", class: title === "method" || (kind === "classes" && title === "predicted") ? null : "number" }, title));
+    return el("table", {}, el("thead", {}, el("tr", {}, header)), el("tbody", {}, lines));
   }
 }
 
@@ -275,18 +193,67 @@ function verdict(text, off, judged) {
   return el("span", { class: judged ? (off ? "study-off" : "study-on") : null, title: judged ? (off ? "wrong" : "right") : null }, text);
 }
 
-/** An error larger than the values differ by themselves: their mean would have done better. */
-function farOff(one, error) {
-  return error !== null && error > one.spread;
-}
+const days = ({ unit }) => (unit === "days" ? "days" : "");
 
-function disagreement(kind) {
-  return {
-    classes: "Methods disagree on a patient where they predict different things.",
-    values: "The wrong ones are off by more than the standard deviation of what was observed; methods disagree on a patient where some predict more and some less than the median.",
-    survival: "The rank of a risk is the share of the patients tested together whose risk is lower: 0 % the lowest, 100 % the highest. The wrong ones have more than half of their pairs wrong; methods disagree on a patient where some rank it in the upper and some in the lower half.",
-  }[kind];
-}
+// kind of target -> its columns, a row judged by method `at` (-1: all of them), and the predictions of one patient
+const KINDS = {
+  classes: {
+    sort: { id: "given", descending: false },
+    columns: (people, at) => [
+      { id: "truth", title: "truth" },
+      { id: "predicted", title: "predicted", cell: (name, row) => verdict(name ?? "–", row.off, at >= 0) },
+      { id: "given", title: "p (truth)", number: true, format: two },
+      { id: "right", title: "methods right", number: true, format: (count, row) => `${count} of ${row.one.asked}` },
+    ],
+    row: (one, at) => ({
+      truth: one.truth,
+      predicted: at < 0 ? `${one.right} of ${one.asked} right` : one.predicted[at],
+      off: at < 0 ? one.right < one.asked : KINDS.classes.off(one, at),
+      given: at < 0 ? one.all : one.probability[at],
+      right: one.right,
+    }),
+    known: (one) => `truth: ${one.truth ?? "not known"}`,
+    head: ["predicted", "p (truth)"],
+    cells: (one, at, off) => [verdict(one.predicted[at] ?? "–", off, true), shown(one.probability[at], two)],
+    off: (one, at) => one.predicted[at] !== null && one.predicted[at] !== one.truth,
+    share: (one, at) => one.probability[at],
+    disagreement: "Methods disagree on a patient where they predict different things.",
+  },
+  survival: {
+    sort: { id: "wrong", descending: true },
+    columns: (people) => [
+      { id: "time", title: days(people) || "time", number: true },
+      { id: "event", title: "end" },
+      { id: "risk", title: "risk rank", number: true, format: percent },
+      { id: "wrong", title: "pairs wrong", number: true, format: percent },
+    ],
+    row: (one, at) => {
+      const wrong = at < 0 ? one.all : one.wrong[at];
+      return { time: one.time, event: one.event ? "event" : "censored", risk: at < 0 ? one.all_risk : one.risk[at], wrong, off: wrong > 0.5 };
+    },
+    known: (one, people) => `${one.event ? "event" : "censored"} after ${number(one.time)} ${days(people)}`,
+    head: ["risk rank", "pairs wrong"],
+    cells: (one, at) => [shown(one.risk[at], percent), shown(one.wrong[at], percent)],
+    off: (one, at) => one.wrong[at] > 0.5,
+    share: (one, at) => one.wrong[at],
+    disagreement:
+      "The rank of a risk is the share of the patients tested together whose risk is lower: 0 % the lowest, 100 % the highest. The wrong ones have more than half of their pairs wrong; methods disagree on a patient where some rank it in the upper and some in the lower half.",
+  },
+  values: {
+    sort: { id: "error", descending: true },
+    columns: () => ["observed", "predicted", "error"].map((title) => ({ id: title === "observed" ? "truth" : title, title, number: true })),
+    row: (one, at) => {
+      const error = at < 0 ? one.all : one.error[at];
+      return { truth: one.truth, predicted: at < 0 ? one.all_predicted : one.predicted[at], error, off: error > one.spread };
+    },
+    known: (one) => `observed: ${number(one.truth)}`,
+    head: ["predicted", "error"],
+    cells: (one, at) => [shown(one.predicted[at], number), shown(one.error[at], number)],
+    off: (one, at) => one.error[at] > one.spread, // the mean of all would have done better
+    disagreement:
+      "The wrong ones are off by more than the standard deviation of what was observed; methods disagree on a patient where some predict more and some less than the median.",
+  },
+};
 
 function notes(list) {
   return list.length ? el("div", { class: "study-notes" }, list.map((note) => el("p", {}, note))) : null;

@@ -261,6 +261,13 @@ function sortRows(rows, { id, descending }) {
 /** A number as tables show it. */
 export function number(value, digits = 4) {
   if (Number.isInteger(value) && Math.abs(value) < 1e15) return value.toLocaleString("en").replace("-", "−");
-  if (value !== 0 && (Math.abs(value) < 1e-4 || Math.abs(value) >= 1e9)) return value.toExponential(1).replaceAll("-", "−");
+  if (value !== 0 && (Math.abs(value) < 1e-4 || Math.abs(value) >= 1e9)) return power(value);
   return Number(value.toPrecision(digits)).toLocaleString("en", { maximumSignificantDigits: digits }).replace("-", "−");
+}
+
+/** 7.2e-6 as 7.2 × 10⁻⁶. */
+function power(value) {
+  const [digits, exponent] = value.toExponential(1).split("e");
+  const raised = [...exponent.replace("+", "")].map((letter) => (letter === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[Number(letter)])).join("");
+  return `${digits.replace(/\.0$/, "").replace("-", "−")} × 10${raised}`;
 }

@@ -5,7 +5,6 @@ import { message } from "./dom.js";
 const AT_ONCE = 6; // browsers open no more connections to one server
 const REST = 5_000; // ms that a layer rests after its tiles failed; doubled each time
 const LONGEST_REST = 300_000;
-const EMPTY = null; // a tile on which nothing is drawn
 
 export class TileStore {
   /** `arrived` is called whenever a tile can be drawn. */
@@ -19,7 +18,7 @@ export class TileStore {
     this.queue = [];
   }
 
-  /** Whether a tile is here (it may be empty). */
+  /** Whether a tile is here. */
   has(address) {
     return this.tiles.has(address);
   }
@@ -64,8 +63,8 @@ export class TileStore {
     try {
       const response = await fetch(address, { credentials: "same-origin", signal: stop.signal });
       if (!response.ok) throw new Error(await reason(response));
-      const tile = response.status === 204 ? EMPTY : await createImageBitmap(await response.blob());
-      if (stop.signal.aborted) tile?.close();
+      const tile = await createImageBitmap(await response.blob());
+      if (stop.signal.aborted) tile.close();
       else this.keep(address, tile, layer);
     } catch (error) {
       if (!stop.signal.aborted) this.fail(address, layer, error);
@@ -83,7 +82,7 @@ export class TileStore {
     for (const [old, picture] of this.tiles) {
       if (this.tiles.size <= this.most) break;
       this.tiles.delete(old);
-      picture?.close();
+      picture.close();
     }
   }
 
@@ -101,7 +100,7 @@ export class TileStore {
   close() {
     this.queue = [];
     for (const stop of this.underway.values()) stop.abort();
-    for (const tile of this.tiles.values()) tile?.close();
+    for (const tile of this.tiles.values()) tile.close();
     this.tiles.clear();
   }
 }

@@ -1,8 +1,7 @@
-"""The current view and the regions of a slide, to be taken away."""
+"""Export of the current view and of the regions of a slide."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -12,14 +11,15 @@ from panther.explain.geometry import View, feature, regions
 from panther.explain.slide_map import ROW, ColourBar, Sheet, colour_bar, scale_bar
 from panther.storage.geojson import geojson_text
 from panther.viewer.patches import PatchMap
+from panther.viewer.queries import LayerOptions, ViewQuery
 from panther.viewer.tiles import render
-from panther.viewer.tiles.layers import Layer, LayerOptions, number, whole_number
+from panther.viewer.tiles.layers import Layer
 from panther.viewer.tiles.maker import GRID, OUTLINE, Tiles
 from panther.viewer.tiles.pyramid import Window
 from panther.viewer.workbench import UnknownError, Workbench
 
 BAR = 100  # units of a colour bar with its numbers
-LEAST, USUAL, LARGEST = 64, 1600, 4096  # pixels of a side
+LARGEST = 4096  # pixels of a side
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,10 @@ def view_picture(picture: ViewPicture, kind: str) -> bytes:
 
 @plain_text
 def draw_view(picture: ViewPicture) -> Any:
-    """The view with all that explains it; returns a matplotlib figure."""
+    """The view with legends, colour bars and scale bar; returns a matplotlib figure."""
     unit = max(1.0, max(picture.view.size) / 1000)
-    lines = [line for legend in picture.legends for line in _lines(legend)]
+    # for each legend a heading, then one line for each class
+    lines = [line for one in picture.legends if one.lines for line in (("", one.head, one.title), *one.lines)]
     per_column = max(16, int(picture.view.size[1] / (ROW * unit)) - 1)
     letters = max((len(short(line[2])) for line in lines), default=0)
     column = (74 + 6.6 * letters) * unit if lines else 0.0
@@ -72,11 +73,6 @@ def draw_view(picture: ViewPicture) -> Any:
     return sheet.figure
 
 
-def _lines(legend: Legend) -> list[tuple[str, str, str]]:
-    """A heading, then one line for each class."""
-    return [("", legend.head, legend.title), *legend.lines] if legend.lines else []
-
-
 def _write(sheet: Sheet, left: float, top: float, line: tuple[str, str, str]) -> None:
     colour, number, name = line
     at = (16, 52) if number else (16, 16)
@@ -96,60 +92,32 @@ def composed(background: np.ndarray, layers: list[tuple[np.ndarray, float]]) -> 
     return np.round(out).astype(np.uint8)
 
 
-class Chosen(NamedTuple):
-    """A layer that is on."""
-
-    layer: str
-    opacity: float
-
-
-def read_chosen(query: Mapping[str, str]) -> list[Chosen]:
-    """Layers of a query, bottom first, each with its opacity; lines lie above all others."""
-    names = [name for name in query.get("layer", "").split(",") if name]
-    parts = [part for part in query.get("opacity", "").split(",") if part]
-    opacities = [number({"opacity": part}, "opacity") for part in parts]
-    if any(value is None or not 0 <= value <= 1 for value in opacities):
-        raise InputError(f"`opacity={query['opacity']}`: numbers from 0 to 1 are expected, one for each layer.")
-    found = [
-        Chosen(name, float(opacities[i] if i < len(opacities) else 1.0))  # type: ignore[arg-type]
-        for i, name in enumerate(names)
-    ]
-    return sorted(found, key=lambda one: one.layer in (GRID.id, OUTLINE.id))
+def window_of(query: ViewQuery, patch_map: PatchMap) -> Window:
+    """Part of the canvas that a query names, `pixels` wide; all of it by default."""
+    canvas = patch_map.canvas
+    if min(canvas.width, canvas.height) <= 0:
+        raise UnknownError(" ".join(patch_map.notes) or f"{patch_map.slide}: there is nothing to draw")
+    width, height = query.width or canvas.width - query.x, query.height or canvas.height - query.y
+    if width <= 0 or height <= 0 or max(width / height, height / width) > 100:
+        raise InputError(f"{patch_map.slide}: found a part of {width:g} x {height:g}, expected one inside the slide")
+    scale = max(width / query.pixels, height / LARGEST)
+    return Window(query.x, query.y, max(1, round(width / scale)), max(1, round(height / scale)), scale)
 
 
-def read_window(query: Mapping[str, str], patch_map: PatchMap) -> Window:
-    """Part of the canvas that a query names, as a picture so many `pixels` wide; all of it by default."""
-    if min(patch_map.canvas.width, patch_map.canvas.height) <= 0:
-        raise UnknownError(" ".join(patch_map.notes) or f"{patch_map.slide}: there is nothing to draw.")
-    left, top = number(query, "x") or 0.0, number(query, "y") or 0.0
-    width = number(query, "width") or patch_map.canvas.width - left
-    height = number(query, "height") or patch_map.canvas.height - top
-    if (
-        width <= 0
-        or height <= 0
-        or max(abs(left), abs(top), width, height) > 1e8
-        or max(width / height, height / width) > 100
-    ):
-        raise InputError(
-            f"{patch_map.slide}: x, y, width and height do not say a part of the slide; leave them out for all of it."
-        )
-    pixels = whole_number(query, "pixels", LEAST, LARGEST) or USUAL
-    scale = max(width / pixels, height / LARGEST)
-    return Window(left, top, max(1, round(width / scale)), max(1, round(height / scale)), scale)
-
-
-def export_view(tiles: Tiles, patch_map: PatchMap, query: Mapping[str, str], options: LayerOptions, kind: str) -> bytes:
+def export_view(tiles: Tiles, patch_map: PatchMap, query: ViewQuery, options: LayerOptions, kind: str) -> bytes:
     """PNG or SVG of a view with its layers, scale bar, legend and colour bars."""
-    window, chosen = read_window(query, patch_map), read_chosen(query)
+    window = window_of(query, patch_map)
     background = np.full((window.height, window.width, 3), render.WHITE, np.uint8)
     if patch_map.canvas.image:
         with tiles.bench.image(patch_map.slide) as slide:
             background = render.pixels(slide, window)
     pictures, legends, bars, titles = [], [], [], []
     index = None if patch_map.grid is None else patch_map.cells.under(window)
-    for one in chosen:
-        layer, colours, seen = _drawn(tiles, patch_map, one.layer, options, window, index)
-        pictures.append((colours, one.opacity))
+    opacities = (*query.opacity, *[1.0] * len(query.layer))
+    # lines lie above all other layers
+    for name, opacity in sorted(zip(query.layer, opacities), key=lambda one: one[0] in (GRID.id, OUTLINE.id)):  # noqa: B905
+        layer, colours, seen = _drawn(tiles, patch_map, name, options, window, index)
+        pictures.append((colours, opacity))
         titles.append(layer.title)
         if layer.classes:
             legends.append(_legend(layer, patch_map, seen))
@@ -168,61 +136,49 @@ def export_view(tiles: Tiles, patch_map: PatchMap, query: Mapping[str, str], opt
 def export_regions(bench: Workbench, patch_map: PatchMap, options: LayerOptions) -> str:
     """Regions of the prototypes, or of those that are isolated, as GeoJSON that QuPath opens."""
     if patch_map.grid is None or patch_map.assignment is None:
-        raise UnknownError(
-            " ".join(patch_map.notes) or f"{patch_map.slide}: there are no prototypes, and so no regions."
-        )
+        raise UnknownError(" ".join(patch_map.notes) or f"{patch_map.slide}: no prototypes, and so no regions")
     if patch_map.canvas.unit != "px":
         raise InputError(
-            f"{patch_map.slide}: its coordinates are micrometres and QuPath counts pixels; "
-            "open it with the slide's image (`panther view FOLDER --slides IMAGES`)."
+            f"{patch_map.slide}: coordinates in micrometres, expected pixels; open it with its image (`--slides IMAGES`)"
         )
     look = bench.look(options.set)
     names = {c: title.partition(" ")[2] for c, (title, _) in enumerate(look) if " " in title}
     colours = [colour for _, colour in look]
     shown = [
-        one
+        feature(one, names, patch_map.canvas.mpp, colours)
         for one in regions(patch_map.grid, patch_map.labels)
         if options.shown is None or one.prototype in options.shown
     ]
-    return geojson_text([feature(one, names, patch_map.canvas.mpp, colours) for one in shown])
+    return geojson_text(shown)
 
 
 def _drawn(
     tiles: Tiles, patch_map: PatchMap, layer: str, options: LayerOptions, window: Window, index: np.ndarray | None
 ) -> tuple[Layer, np.ndarray, np.ndarray]:
     """A layer, its colours (h, w, 4), and which of its classes are seen."""
-    nothing = np.zeros(0, int)
+    none = np.zeros(0, int)
     if layer == OUTLINE.id:
         alpha = render.outline_alpha(tiles.outline(patch_map), window)
-        return (
-            OUTLINE,
-            np.dstack([np.broadcast_to(np.array(render.OUTLINE_COLOUR, np.uint8), (*alpha.shape, 3)), alpha]),
-            nothing,
-        )
-    if index is None:
-        raise UnknownError(" ".join(patch_map.notes) or f"{patch_map.slide}: there are no patches.")
+        colour = np.broadcast_to(np.array(render.OUTLINE_COLOUR, np.uint8), (*alpha.shape, 3))
+        return OUTLINE, np.dstack([colour, alpha]), none
+    if patch_map.grid is None or index is None:
+        raise UnknownError(" ".join(patch_map.notes) or f"{patch_map.slide}: no patches")
     if layer == GRID.id:
-        assert patch_map.grid is not None
-        return (
-            GRID,
-            render.LINE[render.borders(patch_map.cells, window, patch_map.grid.pitch).astype(np.uint8)],
-            nothing,
-        )
+        lines = render.borders(patch_map.cells, window, patch_map.grid.pitch).astype(np.uint8)
+        return GRID, render.LINE[lines], none
     painted = tiles.painted(patch_map, layer, options)
     codes = painted.colours.codes[index]
-    seen = nothing if painted.labels is None else np.unique(painted.labels[np.unique(index[codes > 0])])
+    seen = none if painted.labels is None else np.unique(painted.labels[np.unique(index[codes > 0])])
     return painted.layer, painted.colours.table[codes], seen
 
 
-def _legend(layer: Layer, patch_map: PatchMap, seen: Sequence[int] | np.ndarray) -> Legend:
+def _legend(layer: Layer, patch_map: PatchMap, seen: np.ndarray) -> Legend:
     """Classes that are in the view; of prototypes with their share of the slide."""
-    own = layer.id == "prototypes" and patch_map.weights is not None
-    shares = patch_map.weights if own else None
+    shares = patch_map.weights if layer.id == "prototypes" else None
     lines = tuple(
-        (layer.classes[k][1], "" if shares is None else f"{shares[k]:.3f}", layer.classes[k][0])
-        for k in np.asarray(seen).tolist()
+        (layer.classes[k][1], "" if shares is None else f"{shares[k]:.3f}", layer.classes[k][0]) for k in seen.tolist()
     )
-    return Legend(layer.title, "π" if own else "", lines)
+    return Legend(layer.title, "" if shares is None else "π", lines)
 
 
 def _bar(layer: Layer, options: LayerOptions) -> ColourBar:

@@ -1,16 +1,16 @@
-"""Layers over a slide: the options of a request, the values of models and classifiers, and their colours."""
+"""Layers over a slide: the values of models and classifiers, and their colours."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from panther.aggregators import build
-from panther.errors import InputError, check_choice
+from panther.errors import InputError
 from panther.explain import palette
 from panther.explain.attention import SCALES, attention, attention_titles
 from panther.explain.attribution import attribute_bags, check_attributable
@@ -18,7 +18,6 @@ from panther.explain.attribution.draw import patch_values
 from panther.explain.concordance import CONCORDANCE
 from panther.explain.concordance.agreement import UNKNOWN, tissue_of
 from panther.explain.concordance.tissue_classifier import load_classifier
-from panther.explain.names import prototype_number
 from panther.explain.palette import rgb_values
 from panther.explain.scene import assign
 from panther.explain.slide_map import DIVERGING, HEAT, heat_colours
@@ -27,10 +26,10 @@ from panther.models.model import load_model, read_about
 from panther.storage.files import read_json
 from panther.store import version_of
 from panther.types import Openable
-from panther.viewer.kept import Kept
 from panther.viewer.patches import PatchMap
+from panther.viewer.queries import LayerOptions
 from panther.viewer.tiles.render import LEVELS, Colours
-from panther.viewer.workbench import UnknownError, Workbench
+from panther.viewer.workbench import LruCache, UnknownError, Workbench, pick
 
 STOPS = 9  # of a colour bar that is sent to the page
 VALUES = 64 << 20  # bytes of the values of models
@@ -39,78 +38,12 @@ OF_MODELS = {
     "attention": ("Attention of the network", HEAT),
 }
 NEEDS = {
-    "prototypes": "it needs prototypes; fit some with `panther prototypes`, or open one (`panther view FOLDER --prototypes FILE`).",
-    "posterior": "it needs prototypes; fit some with `panther prototypes`, or open one (`panther view FOLDER --prototypes FILE`).",
-    "attribution": "it needs a model with prototypes and a head; open one (`panther view FOLDER --model FILE`).",
-    "attention": "it needs a network; open one (`panther view FOLDER --model FILE`).",
-    "classes": "it needs a tissue classifier, or `panther concordance` with these prototypes.",
+    "prototypes": "prototypes (`panther view FOLDER --prototypes FILE`)",
+    "posterior": "prototypes (`panther view FOLDER --prototypes FILE`)",
+    "attribution": "a model with prototypes and a head (`panther view FOLDER --model FILE`)",
+    "attention": "a network (`panther view FOLDER --model FILE`)",
+    "classes": "a tissue classifier, or `panther concordance` with these prototypes",
 }
-
-
-@dataclass(frozen=True)
-class LayerOptions:
-    """Parameters of an overlay; equal ones give equal tiles."""
-
-    set: str | None = None  # of prototypes
-    model: str | None = None
-    prototype: int = 0
-    shown: frozenset[int] | None = None  # prototypes or classes that are isolated; None: all
-    low: float | None = None  # patches of smaller values are left out
-    high: float | None = None
-    scale: str | None = None  # of attention: rank or linear
-    output: str | None = None  # of the model
-
-    def keeps(self, value_low: float, value_high: float) -> tuple[float, float]:
-        """Range of the values that are shown; by default that of the scale."""
-        return (
-            value_low if self.low is None else self.low,
-            value_high if self.high is None else self.high,
-        )
-
-
-def read_options(query: Mapping[str, str], count: int) -> LayerOptions:
-    """Parameters of a query, for so many prototypes."""
-    chosen = query.get("prototype")
-    shown = query.get("shown")
-    return LayerOptions(
-        query.get("set") or None,
-        query.get("model") or None,
-        prototype_number(chosen, max(count, 1)) if chosen else 0,
-        None if shown is None else frozenset(_whole(part) for part in shown.split(",") if part.strip()),
-        number(query, "low"),
-        number(query, "high"),
-        query.get("scale") or None,
-        query.get("output") or None,
-    )
-
-
-def number(query: Mapping[str, str], name: str) -> float | None:
-    """A finite number of the query; None where it is not given."""
-    text = query.get(name)
-    if not text:
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InputError(f"`{name}={text}`: a number is expected.")
-    return value
-
-
-def whole_number(query: Mapping[str, str], name: str, least: int, most: int) -> int | None:
-    """A whole number of the query within limits; None where it is not given."""
-    value = number(query, name)
-    if value is not None and not (least <= value <= most and value == int(value)):
-        raise InputError(f"`{name}={query[name]}`: a whole number from {least} to {most} is expected.")
-    return None if value is None else int(value)
-
-
-def _whole(text: str) -> int:
-    text = text.strip().removeprefix("C")
-    if not (text.isascii() and text.isdigit() and len(text) < 7):
-        raise InputError(f"`shown=` holds {text!r}; numbers separated by commas are expected.")
-    return int(text)
 
 
 class Outputs(NamedTuple):
@@ -127,11 +60,6 @@ class Classes(NamedTuple):
 
     names: tuple[str, ...]
     labels: np.ndarray  # (C,) or (N,), -1 where there is none
-
-
-def is_network(path: Path) -> bool:
-    """Whether a model looks at patches by attention; else it has prototypes and a head."""
-    return str(read_about(path)["method"]["name"]) in networks.names()
 
 
 def attributed(features: Openable, path: Path) -> Outputs:
@@ -167,18 +95,19 @@ def classified(features: Openable, path: Path) -> Classes:
 
 
 def agreed(folders: Sequence[Path], prototypes_hash: str, count: int) -> Classes | None:
-    """Class of every prototype by the first `panther concordance` of these very prototypes; None where there is none."""
+    """Class of every prototype by the first `panther concordance` of these prototypes; None without one."""
     for folder in folders:
         try:
             content = read_json(folder / CONCORDANCE)
             if content["prototypes_hash"] != prototypes_hash:
                 continue
             names = tuple(str(one["class"]) for one in content["classes"])
-            own = {int(one["prototype"]): one["class"] for one in content["prototypes"]}
-            labels = [names.index(own[c]) if own.get(c) in names else UNKNOWN for c in range(count)]
+            of_prototype = {int(one["prototype"]): one["class"] for one in content["prototypes"]}
+            numbers = {name: number for number, name in enumerate(names)}
+            labels = [numbers.get(of_prototype.get(c, ""), UNKNOWN) for c in range(count)]
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(
-                f"{folder / CONCORDANCE}: cannot be read ({error}); run `panther concordance` again."
+                f"{folder / CONCORDANCE}: cannot be read ({error}); run `panther concordance` again"
             ) from error
         return Classes(names, np.array(labels))
     return None
@@ -191,7 +120,7 @@ class Layer:
     id: str
     title: str
     kind: str  # categories, values or lines
-    low: float | None = None  # ends of the colour bar
+    low: float | None = None  # ends of the colour bar; None: not computed yet
     high: float | None = None
     unit: str | None = None
     scale: str = ""  # colour map of values
@@ -201,17 +130,17 @@ class Layer:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for the page."""
-        found: dict[str, Any] = {"id": self.id, "title": self.title, "kind": self.kind}
-        found |= {"low": self.low, "high": self.high, "unit": self.unit}
+        about = {name: getattr(self, name) for name in ("id", "title", "kind", "low", "high", "unit")}
         if self.kind == "values":
-            found["colours"] = [_hex(colour) for colour in heat_colours(np.linspace(0, 1, STOPS), self.scale)]
+            colours = heat_colours(np.linspace(0, 1, STOPS), self.scale)
+            about["colours"] = ["#" + "".join(f"{part:02x}" for part in colour) for colour in colours.tolist()]
         if self.classes:
-            found["classes"] = [
-                {"id": number, "name": title, "colour": colour} for number, (title, colour) in enumerate(self.classes)
+            about["classes"] = [
+                {"id": n, "name": name, "colour": colour} for n, (name, colour) in enumerate(self.classes)
             ]
         if self.outputs:
-            found |= {"outputs": list(self.outputs), "output": self.output}
-        return found
+            about |= {"outputs": list(self.outputs), "output": self.output}
+        return about
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,12 +156,11 @@ Paint = Callable[[PatchMap, LayerOptions], Painted | None]  # None: this slide h
 
 
 class Layers:
-    """Layers of one workbench; what models say of a slide is computed once as long as it is kept. Threads may share it."""
+    """Layers of one workbench; outputs of models are computed once as long as they are kept. Threads may share it."""
 
     def __init__(self, bench: Workbench) -> None:
         self.bench = bench
-        self._values: Kept[Any] = Kept(VALUES, weigh=_bytes)
-        self._networks: Kept[bool] = Kept(1000)
+        self._values: LruCache[Any] = LruCache(VALUES, weigh=_bytes)
         self._paints: dict[str, Paint] = {
             "prototypes": self._prototypes,
             "posterior": self._posterior,
@@ -242,121 +170,108 @@ class Layers:
         }
 
     def paint(self, patch_map: PatchMap, layer: str, options: LayerOptions) -> Painted:
-        """Colours of one layer; one that is not there is refused in a sentence."""
-        if layer not in self._paints:
-            raise UnknownError(f"There is no layer {layer!r}.")
-        painted = None if patch_map.grid is None else self._paints[layer](patch_map, options)
+        """Colours of one layer; a layer that is not there is refused."""
+        paint = pick(self._paints, layer, "layer")
+        painted = None if patch_map.grid is None else paint(patch_map, options)
         if painted is None:
-            why = " ".join(patch_map.notes) or NEEDS[layer]
-            raise UnknownError(f"{patch_map.slide}: the layer {layer!r} cannot be shown; {why}")
+            why = " ".join(patch_map.notes) or f"requires {NEEDS[layer]}"
+            raise UnknownError(f"{patch_map.slide}: no layer {layer!r}; {why}")
         return painted
 
     def available(self, patch_map: PatchMap, options: LayerOptions) -> tuple[list[Layer], list[str]]:
-        """Layers that a slide has, and why others cannot be shown.
+        """Layers of a slide, and why others cannot be shown.
 
-        What a model says takes time, so its limits are told only where the model was asked for.
+        Outputs of a model take time, so they are computed only if the model was chosen.
         """
         layers: list[Layer] = []
         notes: list[str] = []
-        for name in self._paints:
+        for name in self._paints if patch_map.grid is not None else ():
             try:
-                layers.append(self._unread(name, options) or self.paint(patch_map, name, options).layer)
+                if name in OF_MODELS and options.model is None and self.bench.contents.models:
+                    if self._of_kind(name) is not None:
+                        layers.append(Layer(name, OF_MODELS[name][0], "values", scale=OF_MODELS[name][1]))
+                else:
+                    layers.append(self.paint(patch_map, name, options).layer)
             except UnknownError:
                 continue  # the notes of the patches say why
             except InputError as error:
                 notes.append(str(error))
-        return (layers if patch_map.grid is not None else []), notes
-
-    def _unread(self, layer: str, options: LayerOptions) -> Layer | None:
-        """A model's layer before its first use."""
-        if layer not in OF_MODELS or options.model is not None or not self.bench.contents.models:
-            return None
-        if self._of_kind(layer) is None:
-            raise UnknownError(NEEDS[layer])
-        return Layer(layer, OF_MODELS[layer][0], "values", scale=OF_MODELS[layer][1])
+        return layers, notes
 
     def _prototypes(self, patch_map: PatchMap, options: LayerOptions) -> Painted | None:
         """Prototype of every patch."""
         if patch_map.assignment is None:
             return None
-        look = prototype_look(self.bench, options.set)
+        look = self.bench.look(options.set)
         layer = Layer("prototypes", "Prototypes", "categories", classes=tuple(look))
         return Painted(layer, of_classes(patch_map.labels, look, options.shown), patch_map.labels)
 
     def _posterior(self, patch_map: PatchMap, options: LayerOptions) -> Painted | None:
-        """Share of one prototype in every patch."""
+        """Posterior of one prototype in every patch."""
         if patch_map.assignment is None:
             return None
-        title = prototype_look(self.bench, options.set)[options.prototype][0]
+        title = self.bench.look(options.set)[options.prototype][0]
         layer = Layer("posterior", f"Posterior of {title}", "values", 0.0, 1.0, "share of the patch", HEAT)
         return of_values(layer, patch_map.assignment[:, options.prototype], options)
 
     def _attribution(self, patch_map: PatchMap, options: LayerOptions) -> Painted | None:
-        """What each patch's prototype adds to a prediction: red adds, blue takes away."""
-        outputs = self._said(attributed, "attribution", patch_map, options)
+        """Contribution of each patch's prototype to a prediction: red adds, blue subtracts."""
+        outputs, k = self._outputs(attributed, "attribution", patch_map, options)
         if outputs is None:
             return None
-        k = _chosen(outputs, options)
-        limit = outputs.limits[k]
-        title = f"What adds to {outputs.titles[k]}, or takes from it"
-        layer = Layer("attribution", title, "values", -limit, limit, "contribution of the patch's prototype", DIVERGING)
-        return of_values(replace(layer, outputs=outputs.titles, output=outputs.titles[k]), outputs.values[k], options)
+        title, limit = outputs.titles[k], outputs.limits[k]
+        unit = "contribution of the patch's prototype"
+        layer = Layer("attribution", f"Contribution to {title}", "values", -limit, limit, unit, DIVERGING)
+        return of_values(replace(layer, outputs=outputs.titles, output=title), outputs.values[k], options)
 
     def _attention(self, patch_map: PatchMap, options: LayerOptions) -> Painted | None:
-        """How much a network looked at each patch, by rank or in proportion."""
-        check_choice("attention scale", options.scale or "rank", SCALES)
-        outputs = self._said(attended, "attention", patch_map, options)
+        """Attention of a network to each patch, by rank or in proportion."""
+        outputs, k = self._outputs(attended, "attention", patch_map, options)
         if outputs is None:
             return None
-        k, scale = _chosen(outputs, options), SCALES[options.scale or "rank"]
-        layer = Layer(
-            "attention", outputs.titles[k][:1].upper() + outputs.titles[k][1:], "values", 0.0, 1.0, scale.label, HEAT
-        )
+        title, scale = outputs.titles[k], SCALES[options.scale]
+        layer = Layer("attention", title[:1].upper() + title[1:], "values", 0.0, 1.0, scale.label, HEAT)
         values = scale.of(outputs.values[k][:, None])[:, 0]
-        return of_values(replace(layer, outputs=outputs.titles, output=outputs.titles[k]), values, options)
+        return of_values(replace(layer, outputs=outputs.titles, output=title), values, options)
 
     def _classes(self, patch_map: PatchMap, options: LayerOptions) -> Painted | None:
-        """Tissue class of every patch: of a classifier where there is one, else of its prototype in a concordance."""
+        """Tissue class of every patch: of a classifier if there is one, else of its prototype in a concordance."""
         contents, entry = self.bench.contents, self.bench.slide(patch_map.slide)
-        classes = None
         if contents.classifiers and entry.features is not None:
             path = next(iter(contents.classifiers.values()))
-            key = patch_map.identity, "classes"
-            classes = self._values.get(
-                key, lambda: self.bench.compute(classified, entry.features, path), version_of([path])
-            )
-            labels = _of_these(classes.labels, patch_map)
+            classify = partial(self.bench.compute, classified, entry.features, path)
+            classes = self._values.get((patch_map.identity, "classes"), classify, version_of([path]))
+            labels = _matching(classes.labels, patch_map)
         elif patch_map.assignment is not None and contents.artefacts.get("concordance"):
-            own, folders = self.bench.prototypes(options.set), contents.artefacts["concordance"]
-            classes = self._values.get(
-                ("agreed", options.set),
-                lambda: self.bench.compute(agreed, folders, own.content_hash(), len(own)),
-                version_of(folder / CONCORDANCE for folder in folders),
-            )
+            prototypes, folders = self.bench.prototypes(options.set), contents.artefacts["concordance"]
+            agree = partial(self.bench.compute, agreed, folders, prototypes.content_hash(), len(prototypes))
+            version = version_of(folder / CONCORDANCE for folder in folders)
+            classes = self._values.get(("agreed", options.set), agree, version)
             labels = patch_map.labels if classes is None else classes.labels[patch_map.labels]
+        else:
+            return None
         if classes is None:
             return None
         look = [(name, palette.colour(k)) for k, name in enumerate(classes.names)]
         layer = Layer("classes", "Tissue classes", "categories", classes=tuple(look))
         return Painted(layer, of_classes(labels, look, options.shown), labels)
 
-    def _said(
-        self, ask: Callable[..., Outputs], layer: str, patch_map: PatchMap, options: LayerOptions
-    ) -> Outputs | None:
-        """What a model says of the slide, kept; None where there is no such model."""
+    def _outputs(
+        self, compute: Callable[..., Outputs], layer: str, patch_map: PatchMap, options: LayerOptions
+    ) -> tuple[Outputs | None, int]:
+        """Outputs of a model for the slide, and the requested one (by default the predicted one); None without such a model."""
         entry, model = self.bench.slide(patch_map.slide), options.model or self._of_kind(layer)
         if model is None or entry.features is None:
-            return None
-        if model not in self.bench.contents.models:
-            raise UnknownError(f"There is no model {model!r} here.")
-        path = self.bench.contents.models[model]
+            return None, 0
+        path = pick(self.bench.contents.models, model, "model")
         if self._is_network(model) != (layer == "attention"):
-            return None
-        outputs = self._values.get(
-            (patch_map.identity, layer, model), lambda: self.bench.compute(ask, entry.features, path)
-        )
-        _of_these(outputs.values[0], patch_map)
-        return outputs
+            return None, 0
+        read = partial(self.bench.compute, compute, entry.features, path)
+        outputs: Outputs = self._values.get((patch_map.identity, layer, model), read)
+        _matching(outputs.values[0], patch_map)
+        if options.output is None:
+            return outputs, outputs.main
+        return outputs, pick({title: k for k, title in enumerate(outputs.titles)}, options.output, "output")
 
     def _of_kind(self, layer: str) -> str | None:
         """First model that has this layer; one that cannot be read has none."""
@@ -367,8 +282,8 @@ class Layers:
         return None
 
     def _is_network(self, model: str) -> bool:
-        path = self.bench.contents.models[model]
-        return self._networks.get(model, lambda: self.bench.compute(is_network, path), version_of([path]))
+        """Whether a model has attention; else it has prototypes and a head."""
+        return str(read_about(self.bench.contents.models[model])["method"]["name"]) in networks.names()
 
 
 def of_classes(labels: np.ndarray, look: Sequence[tuple[str, str]], isolated: frozenset[int] | None) -> Colours:
@@ -388,34 +303,13 @@ def of_values(layer: Layer, values: np.ndarray, options: LayerOptions) -> Painte
     return Painted(layer, Colours.of_values(parts, scale, (values >= low) & (values <= high)))
 
 
-def prototype_look(bench: Workbench, prototypes: str | None) -> list[tuple[str, str]]:
-    """Title and colour of each prototype, as people have named them."""
-    return bench.look(prototypes)
-
-
-def _chosen(outputs: Outputs, options: LayerOptions) -> int:
-    """Requested output; the predicted one by default."""
-    if options.output is None:
-        return outputs.main
-    if options.output not in outputs.titles:
-        raise UnknownError(f"The model has no output {options.output!r}; it has {', '.join(outputs.titles)}.")
-    return outputs.titles.index(options.output)
-
-
-def _of_these(values: np.ndarray, patch_map: PatchMap) -> np.ndarray:
+def _matching(values: np.ndarray, patch_map: PatchMap) -> np.ndarray:
     """Values, if there is one for each patch of the map."""
     assert patch_map.grid is not None
     if len(values) != len(patch_map.grid.cells):
-        raise InputError(
-            f"{patch_map.slide}: its features have changed since they were opened; start the viewer again."
-        )
+        raise InputError(f"{patch_map.slide}: its features have changed since they were opened; start the viewer again")
     return values
 
 
-def _bytes(said: Outputs | Classes | None) -> int:
-    """Bytes of what is kept."""
-    return 1024 + sum(part.nbytes for part in said or () if isinstance(part, np.ndarray))
-
-
-def _hex(colour: np.ndarray) -> str:
-    return "#" + "".join(f"{part:02x}" for part in colour.tolist())
+def _bytes(values: Outputs | Classes | None) -> int:
+    return 1024 + sum(part.nbytes for part in values or () if isinstance(part, np.ndarray))

@@ -11,19 +11,18 @@ from panther.slides import open_slide
 from panther.slides.polygons import read_contours
 from panther.store import version_of
 from panther.viewer.contents import SlideEntry
-from panther.viewer.kept import Kept
 from panther.viewer.patches import PatchMap
+from panther.viewer.queries import LARGEST_PATCH, LayerOptions
 from panther.viewer.tiles import render
-from panther.viewer.tiles.layers import Layer, LayerOptions, Layers, Painted, prototype_look
+from panther.viewer.tiles.layers import Layer, Layers, Painted
 from panther.viewer.tiles.pyramid import Pyramid, Window
 from panther.viewer.tiles.render import encode
-from panther.viewer.workbench import UnknownError, Workbench, prove_image
+from panther.viewer.workbench import LruCache, UnknownError, Workbench, prove_image
 
 TILES = 128 << 20  # bytes of finished tiles: some six thousand of the image
 PAINTED = 16  # layers whose colours are kept
 OVERVIEWS = 4  # of slides without a pyramid, 12 MB each
 OUTLINES = 64  # slides whose outline is kept
-LARGEST_PATCH = 1024  # pixels of a patch's picture
 
 GRID = Layer("grid", "Patch borders", "lines")
 OUTLINE = Layer("outline", "Tissue outline", "lines")
@@ -34,11 +33,11 @@ class Tiles:
 
     def __init__(self, bench: Workbench) -> None:
         self.bench = bench
-        self._tiles: Kept[bytes] = Kept(TILES, weigh=len)
+        self._tiles: LruCache[bytes] = LruCache(TILES, weigh=len)
         self._layers = Layers(bench)
-        self._painted: Kept[Painted] = Kept(PAINTED)
-        self._overviews: Kept[np.ndarray] = Kept(OVERVIEWS)
-        self._outlines: Kept[np.ndarray] = Kept(OUTLINES)
+        self._painted: LruCache[Painted] = LruCache(PAINTED)
+        self._overviews: LruCache[np.ndarray] = LruCache(OVERVIEWS)
+        self._outlines: LruCache[np.ndarray] = LruCache(OUTLINES)
 
     def base(self, name: str, zoom: int, x: int, y: int) -> bytes:
         """JPEG of the slide's image."""
@@ -140,7 +139,7 @@ class Tiles:
 
     def _look(self, patch_map: PatchMap, options: LayerOptions) -> tuple[tuple[str, str], ...]:
         """Names and colours, which people change while they look."""
-        return () if patch_map.assignment is None else tuple(prototype_look(self.bench, options.set))
+        return () if patch_map.assignment is None else tuple(self.bench.look(options.set))
 
 
 def read_overview(entry: SlideEntry, settings: MapSettings) -> np.ndarray:

@@ -119,8 +119,8 @@ class Cells:
         near = np.sort(self._order[first:last][(x > window.left - pitch) & (x < right)])
         part = self._grid._replace(cells=self._grid.cells[near], layer=self._grid.layer[near])
         shape = np.broadcast_to(np.uint8(0), (window.height, window.width, 3))  # only its shape is used
-        found = raster(part, View(shape, (1 / window.scale, 1 / window.scale), (window.left, window.top)))
-        return np.append(near, -1).astype(np.int32)[found]
+        index = raster(part, View(shape, (1 / window.scale, 1 / window.scale), (window.left, window.top)))
+        return np.append(near, -1).astype(np.int32)[index]
 
 
 def _box(table: _Table, pitch: float) -> tuple[float, float, float, float]:
@@ -129,18 +129,15 @@ def _box(table: _Table, pitch: float) -> tuple[float, float, float, float]:
 
 
 def _cells_of(centres: np.ndarray, start: float, pitch: float, count: int) -> tuple[np.ndarray, slice]:
-    """Cells that hold the centres, which ascend, and which of the centres lie in one of ``count`` cells at all."""
-    found = _cell(centres, start, pitch)
-    inside = slice(*np.searchsorted(found, (0, count)).tolist())
-    return found[inside], inside
+    """Cells that hold the centres, which ascend, and which of the centres lie in one of ``count`` cells at all.
 
-
-def _cell(centres: np.ndarray, start: float, pitch: float) -> np.ndarray:
-    """Number of the cell that holds each centre; cell k is [start + k pitch, start + (k + 1) pitch) in these very numbers."""
-    found = np.floor((centres - start) / pitch).astype(np.int64)
-    found -= centres < start + found * pitch
-    found += centres >= start + (found + 1) * pitch
-    return found
+    Cell k is [start + k pitch, start + (k + 1) pitch) in these very numbers.
+    """
+    cells = np.floor((centres - start) / pitch).astype(np.int64)
+    cells -= centres < start + cells * pitch
+    cells += centres >= start + (cells + 1) * pitch
+    inside = slice(*np.searchsorted(cells, (0, count)).tolist())
+    return cells[inside], inside
 
 
 def _scattered(grid: Grid) -> bool:

@@ -71,9 +71,9 @@ def borders(cells: Cells, window: Window, pitch: float) -> np.ndarray:
     """Which pixels are the first of a patch, or the last before no patch, (h, w) bool."""
     if pitch < SMALLEST * window.scale:
         return np.zeros((window.height, window.width), bool)
-    found = cells.under(window.wider(1))
-    here, left, above = found[1:-1, 1:-1], found[1:-1, :-2], found[:-2, 1:-1]
-    right, below = found[1:-1, 2:], found[2:, 1:-1]
+    index = cells.under(window.wider(1))
+    here, left, above = index[1:-1, 1:-1], index[1:-1, :-2], index[:-2, 1:-1]
+    right, below = index[1:-1, 2:], index[2:, 1:-1]
     first = (here != left) | (here != above)
     return (here >= 0) & (first | (right < 0) | (below < 0))
 

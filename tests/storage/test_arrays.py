@@ -1,4 +1,4 @@
-"""Arrays as notebooks have them: the same numbers are the same bag, and what means nothing is refused in a sentence."""
+"""Bags and prototypes of arrays, as notebooks have them: the same numbers are the same bag, anything else is refused in a sentence."""
 
 import warnings
 
@@ -8,11 +8,15 @@ import pandas as pd
 import pytest
 import torch
 
-from panther import Panther
+import panther
 from panther.errors import InputError
 from panther.storage.bags import as_bag, as_bags
+from panther.storage.readers import open_bag
+from panther.types import Concatenated
 
 X = np.random.default_rng(0).normal(size=(6, 3)).astype("f4")
+CORNERS = np.arange(12).reshape(6, 2) * 256
+EYE = panther.Prototypes(torch.eye(3))
 WAYS = {
     "of torch": torch.from_numpy(X),
     "in a list": X.tolist(),
@@ -30,6 +34,8 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 def test_the_same_numbers_are_the_same_bag(way):
     np.testing.assert_array_equal(as_bag(WAYS[way]).features[:].numpy(), X)
+    expected = panther.embed(X, EYE).vector
+    torch.testing.assert_close(panther.embed(panther.Bag("a", WAYS[way]), EYE).vector.float(), expected)
 
 
 def test_a_dataset_of_hdf5_is_an_array(tmp_path):
@@ -72,7 +78,7 @@ def test_what_is_no_table_of_numbers_is_refused_in_a_sentence(given, sentence):
 def test_a_series_names_its_slides():
     series = pd.Series({"s7": X, "s9": X})
     assert [ref.sample for ref in as_bags(series).refs] == ["s7", "s9"]
-    assert Panther(2).fit(pd.Series({"s7": X, "s9": X + 1})).transform(series).shape == (2, 14)
+    assert panther.Panther(2).fit(pd.Series({"s7": X, "s9": X + 1})).transform(series).shape == (2, 14)
 
 
 def test_files_in_a_column_of_a_table_name_themselves(tmp_path):
@@ -86,3 +92,45 @@ def test_files_in_a_column_of_a_table_name_themselves(tmp_path):
 def test_a_data_frame_is_one_bag_and_no_list_of_bags():
     with pytest.raises(InputError, match=r"features: found DataFrame, expected .* \[features\]"):
         as_bags(pd.DataFrame(X))
+
+
+@pytest.mark.parametrize(
+    "places", [CORNERS, torch.from_numpy(CORNERS), CORNERS.tolist(), lambda: torch.from_numpy(CORNERS)]
+)
+def test_places_are_an_array_or_a_function(places):
+    np.testing.assert_array_equal(panther.Bag("a", X, places).coords, CORNERS)
+
+
+@pytest.mark.parametrize("given", [(X[0],), (None,), (X, CORNERS[:4]), (X, "somewhere")])
+def test_what_is_no_bag_is_refused_when_it_is_made(given):
+    with pytest.raises(InputError, match=r"[Bb]ag a"):
+        panther.Bag("a", *given)
+
+
+def test_what_is_read_lazily_stays_on_disk(tmp_path, monkeypatch):
+    np.save(tmp_path / "a.npy", X)
+    rows = Concatenated((open_bag(tmp_path / "a.npy").features,))
+    monkeypatch.setattr(Concatenated, "__getitem__", lambda *_: pytest.fail("it was read"))
+    assert panther.Bag("a", rows).features is rows
+
+
+@pytest.mark.parametrize(
+    "given", [np.eye(3, dtype="f4"), np.eye(3, dtype="f4")[None], torch.eye(3)[None], np.eye(3).tolist()]
+)
+def test_prototypes_of_an_array_are_prototypes(given):
+    expected = panther.embed(X, EYE).vector
+    assert torch.equal(panther.embed(X, panther.Prototypes(given)).vector.float(), expected)
+    assert torch.equal(panther.embed(X, given).vector.float(), expected)
+
+
+def test_what_belongs_to_prototypes_may_be_arrays_too():
+    made = panther.Prototypes(np.eye(3), np.ones(3), np.arange(3))
+    assert torch.equal(made.within_variance, torch.ones(3, dtype=torch.float64))
+    panther.embed(X, made, preset="calibrated")
+
+
+@pytest.mark.parametrize("given", [np.full((2, 3), np.nan), np.zeros((2, 2, 3)), np.zeros((0, 3)), 3])
+def test_what_is_no_set_of_prototypes_is_refused_as_such(given):
+    for use in (panther.Prototypes, lambda one: panther.embed(X, one)):
+        with pytest.raises(InputError, match="prototypes"):
+            use(given)

@@ -1,0 +1,171 @@
+"""Parameters of requests: names, types and bounds, checked before anything else looks at them."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+LARGEST_PATCH = 1024  # pixels of a patch's picture
+MOST_SIMILAR = 200  # patches of one search
+Coordinate = Annotated[float, Field(ge=-1e8, le=1e8)]  # level-0 pixels: no slide is longer
+Extent = Annotated[float, Field(gt=0, le=1e8)]
+Side = Annotated[float, Field(gt=0, le=1e5)]  # of a patch
+Pixels = Annotated[int, Field(ge=8, le=LARGEST_PATCH)]
+Count = Annotated[int, Field(ge=1, le=MOST_SIMILAR)]
+
+
+def _parts(text: Any) -> Any:
+    return [part for part in text.split(",") if part] if isinstance(text, str) else text
+
+
+def _number(text: Any) -> Any:
+    return text.strip().removeprefix("C") if isinstance(text, str) else text
+
+
+Prototype = Annotated[int, BeforeValidator(_number), Field(ge=0, lt=1_000_000)]  # C3 or 3
+Parts = BeforeValidator(_parts)  # separated by commas
+
+
+class Query(BaseModel):
+    """Query of an address; empty parameters are left out."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+    set: str | None = None  # of prototypes
+
+    @classmethod
+    def read(cls) -> Self:
+        """Parameters of the present request."""
+        from flask import request  # worker processes do without
+
+        return cls.model_validate({name: text for name in cls.model_fields if (text := request.args.get(name))})
+
+
+class Body(BaseModel):
+    """JSON of a request that changes or compares something."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    set: str | None = None  # of prototypes
+
+    @classmethod
+    def read(cls) -> Self:
+        """Content of the present request."""
+        from flask import request
+
+        return cls.model_validate(request.get_json(silent=True))
+
+
+class LayerOptions(Query):
+    """Parameters of an overlay; equal ones give equal tiles."""
+
+    model: str | None = None
+    prototype: Prototype = 0
+    shown: Annotated[frozenset[Prototype] | None, Parts] = None  # prototypes or classes that are isolated; None: all
+    low: float | None = None  # patches of smaller values are left out
+    high: float | None = None
+    scale: Literal["rank", "linear"] = "rank"  # of attention
+    output: str | None = None  # of the model
+
+    def keeps(self, value_low: float, value_high: float) -> tuple[float, float]:
+        """Range of the values that are shown; by default that of the scale."""
+        return value_low if self.low is None else self.low, value_high if self.high is None else self.high
+
+
+class ViewQuery(Query):
+    """A part of the canvas as a picture, by default all of it, with layers from bottom to top."""
+
+    x: Coordinate = 0.0
+    y: Coordinate = 0.0
+    width: Extent | None = None
+    height: Extent | None = None
+    pixels: Annotated[int, Field(ge=64, le=4096)] = 1600
+    layer: Annotated[tuple[str, ...], Parts] = ()
+    opacity: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Parts] = ()  # of each layer; 1 by default
+
+
+class PictureQuery(Query):
+    """Size of a patch's picture."""
+
+    size: Pixels | None = None
+
+
+class SquareQuery(PictureQuery):
+    """Square of a patch, in pixels of level 0 or in micrometres."""
+
+    x: Coordinate
+    y: Coordinate
+    side: Side
+    unit: Literal["px", "um"] = "px"
+
+
+class SimilarQuery(Query):
+    """A search for similar patches."""
+
+    where: Literal["slide", "cohort"] = "slide"
+    k: Count = 12
+    per_slide: Count | None = None
+    progress: str | None = None  # anything: lines of JSON as the search goes on
+
+
+class PrototypeQuery(Query):
+    """What is shown of one prototype."""
+
+    column: str | None = None
+
+
+class CohortQuery(Query):
+    """Points of the cohort page."""
+
+    level: Literal["slides", "patients"] = "slides"
+    plane: str = ""
+    colour: str | None = None
+
+
+class StudyQuery(Query):
+    """A study and what is shown of it."""
+
+    study: str | None = None
+    part: str | None = None
+    metric: str | None = None
+
+
+class Groups(Body):
+    """Two groups to compare."""
+
+    level: Literal["slides", "patients"] = "slides"
+    a: Annotated[list[str], Field(min_length=1)]
+    b: Annotated[list[str], Field(min_length=1)]
+
+
+class NameChange(Body):
+    """Changed fields of one prototype, relative to a version of the names file."""
+
+    version: str
+    prototype: int
+    name: Annotated[str, Field(max_length=200)] | None = None
+    note: Annotated[str, Field(max_length=2000)] | None = None
+    colour: str | None = None
+    group: Annotated[str, Field(max_length=100)] | None = None
+
+
+class NameUndo(Body):
+    """Reverts the last change, if the names file still has this version."""
+
+    version: str
+
+
+PLAIN = {
+    "int_parsing": "a whole number",
+    "float_parsing": "a number",
+    "finite_number": "a number",
+    "string_type": "text",
+}
+
+
+def describe_problem(errors: Sequence[Any]) -> str:
+    """The first error of pydantic as one line: parameter, found, expected."""
+    first = errors[0]
+    name = ".".join(map(str, first["loc"])) or "request"
+    if first["type"] in ("missing", "extra_forbidden"):
+        return f"{name}: is {'missing' if first['type'] == 'missing' else 'unknown'}"
+    expected = PLAIN.get(first["type"], str(first["msg"]).removeprefix("Input should be "))
+    return f"{name}: found {str(first['input'])[:60]!r}, expected {expected}"
