@@ -37,9 +37,7 @@ def attribute(
     patient_column: p.PatientColumn = None,
     site_column: p.SiteColumn = None,
     level: p.Level = "slide",
-    maps: Annotated[
-        bool, p.option("Draw every slide with coordinates.", panel=p.PICTURES, negative="--no-maps")
-    ] = True,
+    maps: p.DrawMaps = True,
     max_side: p.MaxSide = 1024,
     slide_mpp: p.SlideMpp = None,
     slide_mpp_table: p.SlideMppTable = None,

@@ -33,17 +33,8 @@ def train_tissue_classifier(
     ],
     output: p.RequiredFile = None,
     *,
-    encoder: Annotated[
-        str | None,
-        p.option(
-            "Name of `panther encoders`, timm:NAME or module.path:factory.",
-            panel=p.ENCODER,
-            completer=p.names_of("panther.encoders:encoders"),
-        ),
-    ] = None,
-    weights: Annotated[
-        Path | None, p.option("File of weights (.safetensors, .pth, .bin).", panel=p.ENCODER, metavar="FILE")
-    ] = None,
+    encoder: p.Encoder = None,
+    weights: p.Weights = None,
     per_class: Annotated[
         int, Field(ge=2, strict=True), p.option("Tiles of each class at most, drawn at random.", panel=p.METHOD)
     ] = 500,
@@ -54,18 +45,9 @@ def train_tissue_classifier(
     ] = 5,
     seed: p.Seed = 0,
     device: p.Device = "auto",
-    precision: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16"],
-        p.option("Precision of the encoder; auto: bfloat16 on a GPU.", panel=p.ENCODER),
-    ] = "auto",
-    batch: Annotated[
-        int, Field(ge=0, strict=True), p.option("Patches per batch; 0: as suits the device.", panel=p.ENCODER)
-    ] = 0,
-    workers: Annotated[
-        int,
-        Field(ge=0),
-        p.option("Worker processes, one thread each; 0: one per core.", panel=p.RUNNING, short="-j", metavar="N"),
-    ] = 0,
+    precision: p.Precision = "auto",
+    batch: p.Batch = 0,
+    workers: p.LocalWorkers = 0,
 ) -> "TissueClassifier":
     """Train a classifier of tissue on labelled tiles: logistic regression on an encoder's features, cross-validated.
 
@@ -156,9 +138,7 @@ def concordance(
             metavar="X,Y,W,H",
         ),
     ] = None,
-    maps: Annotated[
-        bool, p.option("Draw every slide with coordinates.", panel=p.PICTURES, negative="--no-maps")
-    ] = True,
+    maps: p.DrawMaps = True,
     method: p.Method = "panther",
     preset: p.Preset = None,
     slide_mpp: p.SlideMpp = None,

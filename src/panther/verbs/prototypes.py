@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 PANEL = "Prototypes and embeddings"
 Normalise = Annotated[bool, p.option("L2-normalise features first.", panel=p.PROTOTYPES)]
+Share = Annotated[Literal["proportional", "equal"], p.option("Share of slides in the sample.", panel=p.PROTOTYPES)]
 
 
 @verb("prototypes", PANEL)
@@ -32,9 +33,7 @@ def fit_prototypes(
     site_column: p.SiteColumn = None,
     seed: p.Seed = 0,
     sample: Annotated[int, p.option("Patches for k-means++ and its restarts.", panel=p.PROTOTYPES)] = 20_000,
-    share: Annotated[
-        Literal["proportional", "equal"], p.option("Share of slides in the sample.", panel=p.PROTOTYPES)
-    ] = "proportional",
+    share: Share = "proportional",
     restarts: Annotated[int, p.option("Restarts of K-means on the sample.", panel=p.PROTOTYPES)] = 5,
     passes: Annotated[int, p.option("Lloyd passes over all patches afterwards.", panel=p.PROTOTYPES)] = 3,
     normalise: Normalise = False,
@@ -150,9 +149,7 @@ def choose_c(
     site_column: p.SiteColumn = None,
     seed: p.Seed = 0,
     sample: Annotated[int, p.option("Patches to compare on.", panel=p.PROTOTYPES)] = 20_000,
-    share: Annotated[
-        Literal["proportional", "equal"], p.option("Share of slides in the sample.", panel=p.PROTOTYPES)
-    ] = "proportional",
+    share: Share = "proportional",
     restarts: Annotated[int, p.option("Restarts of K-means.", panel=p.PROTOTYPES)] = 3,
     normalise: Normalise = False,
     plot: p.Plot = None,

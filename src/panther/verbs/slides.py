@@ -37,14 +37,7 @@ def extract(
             "Slide files, or folders of them (searched in depth); or folders of tile images.", metavar="SLIDES..."
         ),
     ],
-    encoder: Annotated[
-        str | None,
-        p.option(
-            "Name of `panther encoders`, timm:NAME or module.path:factory.",
-            panel=p.ENCODER,
-            completer=p.names_of("panther.encoders:encoders"),
-        ),
-    ] = None,
+    encoder: p.Encoder = None,
     *,
     output: Annotated[p.RequiredFolder, p.option("Job folder; run again to go on.")] = None,
     mpp: Annotated[
@@ -86,9 +79,7 @@ def extract(
         p.Names,
         p.option("Steps to run: tissue,patches,features; the last by default only with --encoder.", panel=p.RUNNING),
     ] = None,
-    weights: Annotated[
-        Path | None, p.option("File of weights (.safetensors, .pth, .bin).", panel=p.ENCODER, metavar="FILE")
-    ] = None,
+    weights: p.Weights = None,
     stain: Annotated[
         str | None,
         p.option(
@@ -100,13 +91,8 @@ def extract(
     device: Annotated[
         str, p.option("auto (a GPU if there is one), cpu, cuda, or several: cuda:0,cuda:1.", panel=p.RUNNING)
     ] = "auto",
-    precision: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16"],
-        p.option("Type of the encoder's weights; auto: float16 on a GPU.", panel=p.ENCODER),
-    ] = "auto",
-    batch: Annotated[
-        int, Field(ge=0, strict=True), p.option("Patches per batch; 0: as suits the device.", panel=p.ENCODER)
-    ] = 0,
+    precision: p.Precision = "auto",
+    batch: p.Batch = 0,
     dtype: Annotated[Literal["float16", "float32"], p.option("Type of the features in the file.")] = "float16",
     cache: Annotated[
         Path | None,
