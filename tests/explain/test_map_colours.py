@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from panther.explain import SlideMap, View, grid, heat_pixels, map_pixels
+from panther.explain import map_pixels
+from panther.explain.geometry import View, grid
 from panther.explain.palette import PALETTE, RELIEF, Paint, relief, rgb_values
-from panther.explain.slide_map import heat_colours
+from panther.explain.slide_map import SlideMap, heat_colours, heat_pixels
 from panther.slides import open_slide
 from panther.types import PatchSpec
 from panther_demo.slide import DrawnSlide, draw

@@ -11,8 +11,9 @@ from scipy import ndimage
 
 from panther.charts.style import save
 from panther.errors import InputError
-from panther.explain import MapSettings, View, grid, map_slide, raster, regions, write_map
-from panther.explain.maps import write_pyramid
+from panther.explain import MapSettings, map_slide
+from panther.explain.geometry import View, grid, raster, regions
+from panther.explain.maps import write_map, write_pyramid
 from panther.explain.palette import PALETTE, rgb_values
 from panther.explain.slide_map import draw_map, map_pixels
 from panther.storage.prototypes import load_prototypes

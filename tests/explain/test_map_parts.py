@@ -7,11 +7,12 @@ import torch
 from mixture_bags import mixture_bag
 from panther.aggregators import build
 from panther.errors import InputError
-from panther.explain import SlideMap, as_names, assign, draw_heatmaps, draw_side_by_side, grid
-from panther.explain.geometry import blank_view
+from panther.explain import as_names
+from panther.explain.geometry import blank_view, grid
 from panther.explain.names import Naming
 from panther.explain.palette import PALETTE, rgb_values
-from panther.explain.slide_map import bar_length, draw_map, overlay_pixels
+from panther.explain.scene import assign
+from panther.explain.slide_map import SlideMap, bar_length, draw_heatmaps, draw_map, draw_side_by_side, overlay_pixels
 from panther.types import Bag, PatchSpec, Prototypes
 
 
