@@ -45,3 +45,15 @@ def make_atlas(run_folder: Path, folder: Path, name: str = EVIL) -> Path:
     pictures = {index: rng.integers(0, 255, (300, 300, 3)).astype(np.uint8) for index in shown}
     write_atlas(replace(found, pictures=pictures), folder)
     return folder
+
+
+def with_summary(
+    material: Any, *, row: str | None = None, head: str | None = None, selected_low: float = np.nan, **values: float
+) -> Any:
+    """The same run with other ``values`` of its metric in the summary, of all rows, or of one or those of a head."""
+    table = material.run.summary.copy()
+    chosen = table["metric"] == material.run.metric
+    for column, name in (("row", row), ("head", head)):
+        chosen &= (table[column] == name) if name is not None else True
+    table.loc[chosen, list(values)] = list(values.values())
+    return replace(material, run=replace(material.run, summary=table.assign(selected_low=selected_low)))

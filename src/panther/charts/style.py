@@ -67,24 +67,20 @@ def save(figure: Any, path: Path, dpi: int = DPI) -> None:
     """Write a picture whole or not at all; its suffix (.png, .svg, .pdf) says how, and the same figure gives the same bytes."""
     _check_suffix(path)
     with atomic_write(path) as temporary:
-        _save(figure, temporary, path.suffix[1:], dpi)
+        temporary.write_bytes(picture_bytes(figure, path.suffix[1:], dpi))
 
 
 def picture_bytes(figure: Any, kind: str, dpi: int = DPI) -> bytes:
     """The same picture (png, svg or pdf) as bytes."""
-    buffer = io.BytesIO()
-    _save(figure, buffer, kind, dpi)
-    return buffer.getvalue()
-
-
-def _save(figure: Any, where: Any, kind: str, dpi: int) -> None:
     import matplotlib
 
+    buffer = io.BytesIO()
     settings: Any = {"svg.hashsalt": "panther", "svg.fonttype": "none", "text.parse_math": False}  # also late ticks
     with matplotlib.rc_context(settings):
-        figure.savefig(where, format=kind, dpi=dpi, metadata=METADATA[kind], **PACKING.get(kind, {}))
+        figure.savefig(buffer, format=kind, dpi=dpi, metadata=METADATA[kind], **PACKING.get(kind, {}))
+    return buffer.getvalue()
 
 
 def _check_suffix(path: Path) -> None:
     if path.suffix not in SUFFIXES:
-        raise InputError(f"{path}: pictures are written as {', '.join(SUFFIXES)}; give the name one of these endings.")
+        raise InputError(f"{path}: found the ending {path.suffix!r}, expected one of {', '.join(SUFFIXES)}")

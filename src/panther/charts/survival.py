@@ -49,7 +49,7 @@ def with_unit(title: str, unit: str) -> str:
 def panel(chart: Chart, title: str, note: str) -> Chart:
     """Return a chart as one of many: title and note above it, axes named outside."""
     x, y = replace(chart.x, title=""), replace(chart.y, title="")
-    return replace(chart, title=f"{title}\n{note}", x=x, y=y, size=(330, 360))
+    return replace(chart, title=f"{title}\n{note}", x=x, y=y, size=(340, 410))
 
 
 def _curve(name: str, km: KaplanMeier, look: Look) -> Line:

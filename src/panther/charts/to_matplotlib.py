@@ -21,7 +21,6 @@ POINTS = 72 / DPI  # of a pixel
 def draw(
     grid: Sequence[Sequence[Chart]],
     *,
-    size: tuple[int, int] | None = None,
     widths: Sequence[float] | None = None,
     shared: bool = False,
     captions: tuple[str, str] = ("", ""),
@@ -30,8 +29,6 @@ def draw(
 
     Parameters
     ----------
-    size
-        Pixels of the whole; by default as large as its charts.
     widths
         Of the columns, relative to each other.
     shared
@@ -40,8 +37,7 @@ def draw(
     from matplotlib.figure import Figure
 
     columns = max(map(len, grid))
-    if size is None:
-        size = (max(sum(c.size[0] for c in row) for row in grid), sum(max(c.size[1] for c in row) for row in grid))
+    size = max(sum(c.size[0] for c in row) for row in grid), sum(max(c.size[1] for c in row) for row in grid)
     figure = Figure(figsize=(size[0] / DPI, size[1] / DPI), dpi=DPI, layout="constrained", facecolor="white")
     axes = figure.subplots(len(grid), columns, squeeze=False, sharex=shared, sharey=shared, width_ratios=widths)
     for row, charts in zip(axes, grid, strict=True):

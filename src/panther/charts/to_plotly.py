@@ -197,7 +197,7 @@ def _at_risk(chart: Chart, layout: dict[str, Any]) -> list[Trace]:
     layout["yaxis"] |= {"domain": [share, 1]}
     quiet = {"showgrid": False, "showticklabels": False, "ticks": "", "showline": False, "fixedrange": True}
     below = {"domain": [0, share - GAP / inside], "range": [count - 0.4, -0.6]}
-    layout["yaxis2"] = _axis(Axis("at risk"), 36) | below | quiet
+    layout["yaxis2"] = _axis(Axis("at risk"), 36) | below | quiet | {"title": {"text": "at risk", "standoff": 24}}
     base = {"type": "scatter", "mode": "text", "x": ticks, "yaxis": "y2", "cliponaxis": False, "showlegend": False}
     return [
         base

@@ -1,4 +1,4 @@
-"""Chance, groups that are served worse, and a table of results in sentences: which row is best, which only ties, and what a score does not say."""
+"""What a table of results means: the level of chance, the best rows and their ties, the worst group of patients, limits of a perfect score."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -11,6 +11,11 @@ from panther.evaluation.metrics import LOWER_IS_BETTER, METRICS, OF_LABEL, Metri
 from panther.storage.tables import with_points
 
 BALANCED = "balanced_accuracy"
+FEW = 10  # patients, below which the result of a group is mostly chance and it is not called the worst
+MOST_VALUES = 10  # different numbers, above which they are cut into thirds
+MOST_GROUPS = 60
+DIGITS = 3  # as printed: results that read the same tie
+UNSEEN = "resampling cannot see the error of a perfect score"
 
 
 def patients_of_classes(predictions: pd.DataFrame) -> pd.DataFrame:
@@ -39,35 +44,30 @@ def chance_in_resamples(metric: str, predictions: pd.DataFrame) -> float | None:
     """
     if metric != BALANCED:
         return chance(metric, predictions)
-    everybody = predictions["patient"].nunique()
-    found = []
+    patients = predictions["patient"].nunique()
+    levels = []
     for counts in patients_of_classes(predictions).to_numpy():
         number = np.ones(1)  # probability that 0, 1, 2 ... classes are left
-        for lost in (1 - counts[counts > 0] / everybody) ** everybody:
+        for lost in (1 - counts[counts > 0] / patients) ** patients:
             number = np.append(number * lost, 0) + np.append(0, number * (1 - lost))
-        found.append(float(number[1:] @ (1 / np.arange(1, len(number)))) / number[1:].sum())
-    return float(np.mean(found))
+        levels.append(float(number[1:] @ (1 / np.arange(1, len(number)))) / number[1:].sum())
+    return float(np.mean(levels))
 
 
-FEW = 10  # patients, below which a group's number is mostly chance and it is not called the worst
-MOST_VALUES = 10  # different numbers, above which they are cut into thirds
-MOST_GROUPS = 60
+def group_names(values: pd.Series, column: str, within: Collection[str] | None = None) -> pd.Series:
+    """Group of each sample by a column: its text, or a third of its numbers where there are many; empty: unknown.
 
-
-def group_names(values: pd.Series, column: str, own: Collection[str] | None = None) -> pd.Series:
-    """Group of each sample by what a column says of it: its text, or a third of its numbers where there are many; empty: not known.
-
-    Thirds are those of ``own`` samples (all by default): who is only tested on, in another cohort, does not move them.
+    Thirds are those of the samples ``within`` (all by default), so that external cohorts do not move them.
     """
     known = values[values != ""]
     numbers = pd.to_numeric(with_points(known, column, "evaluate_by"), errors="coerce")
     numbers = numbers[np.isfinite(numbers)]
-    mine = known if own is None else known[known.index.isin(list(own))]
-    if mine.nunique() > MOST_VALUES and mine.index.isin(numbers.index).all():
-        low, high = np.quantile(numbers.loc[mine.index], [1 / 3, 2 / 3])
-        words = np.array([f"up to {low:.4g}", f"{low:.4g} to {high:.4g}", f"above {high:.4g}"])
+    reference = known if within is None else known[known.index.isin(list(within))]
+    if reference.nunique() > MOST_VALUES and reference.index.isin(numbers.index).all():
+        low, high = np.quantile(numbers.loc[reference.index], [1 / 3, 2 / 3])
+        titles = np.array([f"up to {low:.4g}", f"{low:.4g} to {high:.4g}", f"above {high:.4g}"])
         third = np.searchsorted([low, high], numbers, side="left")
-        return pd.Series(words[third], index=numbers.index).reindex(values.index, fill_value="")
+        return pd.Series(titles[third], index=numbers.index).reindex(values.index, fill_value="")
     if known.nunique() > MOST_GROUPS:
         raise InputError(
             f"evaluate_by: {column!r} has {known.nunique()} different values, expected at most {MOST_GROUPS}, or numbers"
@@ -76,38 +76,26 @@ def group_names(values: pd.Series, column: str, own: Collection[str] | None = No
 
 
 def worst_groups(summary: pd.DataFrame) -> Iterator[str]:
-    """A sentence about each column of the rows of one method, test and metric: which group is worst, with its interval.
-
-    The worst of many groups is also the unluckiest, so it is said how many there are.
-    """
+    """Worst group of each column, from the rows of one method, test and metric, with the number of groups it was selected from."""
     grouped = summary[summary["subgroup"] != ""].dropna(subset="mean")
-    for column, own in grouped.groupby("by", sort=False):
-        sound = own[own["patients"] >= FEW].sort_values("mean", kind="stable")
-        small = len(own) - len(sound)
+    for column, rows in grouped.groupby("by", sort=False):
+        large = rows[rows["patients"] >= FEW].sort_values("mean", kind="stable")
+        small = len(rows) - len(large)
         left_out = f"; {small} of fewer than {FEW} patients not counted" if small else ""
-        if len(sound) < 2:
+        if len(large) < 2:
             yield f"By {column} there are no two groups of at least {FEW} patients to compare{left_out}."
             continue
-        if sound["metric"].iloc[0] in LOWER_IS_BETTER:
-            sound = sound[::-1]
-        worst, best = sound.iloc[0], sound.iloc[-1]
-        yield (
-            f"Worst of {len(sound)} groups by {column}: {_named(worst, column)} {_number(worst)} ({int(worst['patients'])} patients); "
-            f"best {_named(best, column)} {_number(best)}{left_out}."
-        )
+        if large["metric"].iloc[0] in LOWER_IS_BETTER:
+            large = large[::-1]
+        worst, best = large.iloc[0], large.iloc[-1]
+        name = _group(worst, f" ({int(worst['patients'])} patients)")
+        yield f"Worst of {len(large)} groups by {column}: {name}; best {_group(best)}{left_out}."
 
 
-def _named(row: pd.Series, column: object) -> str:
-    return str(row["subgroup"]).removeprefix(f"{column}: ")
-
-
-def _number(row: pd.Series) -> str:
+def _group(row: pd.Series, patients: str = "") -> str:
     limits = "" if pd.isna(row["ci_low"]) else f" [{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
-    return f"{row['mean']:.3f}{limits}"
-
-
-DIGITS = 3  # as printed: what reads the same is a tie
-UNSEEN = "resampling cannot see the error of a perfect score"
+    name = str(row["subgroup"]).removeprefix(f"{row['by']}: ")
+    return f"{name} {row['mean']:.3f}{limits}{patients}"
 
 
 def best_rows(table: pd.DataFrame) -> pd.DataFrame:
@@ -119,12 +107,12 @@ def best_rows(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def winners(names: Sequence[str]) -> str:
-    """Who is best: `a`, or `a tie between a, b and c`."""
+    """`a`, or `a tie between a, b and c`."""
     return names[0] if len(names) == 1 else f"a tie between {', '.join(names[:-1])} and {names[-1]}"
 
 
 def about_perfect(row: pd.Series) -> str:
-    """What is known after a perfect score; empty where the score is not."""
+    """Limits of a perfect score; empty for other scores."""
     if not is_perfect(row["mean"], row["metric"]):
         return ""
     patients = int(row["patients"])
@@ -145,7 +133,7 @@ def about_selection(row: pd.Series) -> str:
 
 
 def about_one_class(samples: int, name: str) -> str:
-    """What scores on samples of one class tell, and what not."""
+    """Limits of scores on samples of one class."""
     return (
         f"all {samples} samples are of class {name}: the scores are the recall of this class and do not say whether the classes can be "
         "told apart"

@@ -236,4 +236,4 @@ def draw_curves(rows: Sequence[Mapping[str, Any]], unit: str = "") -> "Figure":
     columns = min(4, len(panels))
     grid = [panels[start : start + columns] for start in range(0, len(panels), columns)]
     captions = f"{with_unit('time', unit)}; above: patients still at risk", "survival (95 % limits)"
-    return draw(grid, size=(330 * columns + 40, 330 * len(grid) + 30), shared=True, captions=captions)
+    return draw(grid, shared=True, captions=captions)

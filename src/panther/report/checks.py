@@ -11,7 +11,6 @@ from panther.evaluation.shift import COLLAPSED
 from panther.evaluation.verdicts import (
     BALANCED,
     about_perfect,
-    about_selection,
     chance_in_resamples,
     patients_of_classes,
 )
@@ -119,13 +118,12 @@ def _chance(material: Material) -> Iterator[Check]:
     if pd.isna(best["ci_low"]):
         return
     low = best["ci_low"] if pd.isna(best["selected_low"]) else best["selected_low"]
-    limits = about_selection(best) or f"95 % interval {number(best['ci_low'])} to {number(best['ci_high'])}"
     inflated = f" ({number(to_beat)} on resamples)" if to_beat - chance >= INFLATED else ""
-    text = f"({best['row']}: {metric_name(run.metric)} {number(best['mean'])}, {limits}; {guess}{inflated})"
+    text = f"lower limit of its {metric_name(run.metric)} {number(low)}; {guess}{inflated}"
     if low > to_beat + ROUNDING:
-        yield Check("good", f"The best result is better than guessing {text}.")
+        yield Check("good", f"The best result is better than guessing ({text}).")
     else:
-        yield Check("mind", f"Even the best result could be guessing {text}.")
+        yield Check("mind", f"Even the best result could be guessing ({text}).")
 
 
 def _resamples(material: Material) -> Iterator[Check]:

@@ -1,6 +1,5 @@
 """The folder of a study's run as one value, and what the study predicts."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,7 @@ import pandas as pd
 from panther.charts.display_names import endpoint_title, method_title
 from panther.cohort.targets import Kind
 from panther.errors import InputError
-from panther.evaluation.metrics import OF_LABEL
+from panther.evaluation.metrics import metric_title
 from panther.evaluation.verdicts import best_rows, chance
 from panther.storage.files import read_text
 from panther.storage.tables import as_table, read_parquet
@@ -21,19 +20,12 @@ from panther.study.jobs import load_predictions
 from panther.study.results import COHORT, GROUP, RECORD, STUDY, Results, read_record
 from panther.study.tables import SURENESS, row_names, varying_factors
 
-METRIC_NAMES = {
-    "c_index": "c-index",
-    "c_index_uno": "Uno's c-index",
+METRIC_NAMES = {  # where the short title of a table's column needs a longer one
+    "balanced_accuracy": "balanced accuracy",
     "weighted_f1": "weighted F1",
     "quadratic_kappa": "quadratic-weighted kappa",
-    "auroc": "AUROC",
-    "time_auc": "time-dependent AUC",
-    "macro_auroc": "mean AUROC",
-    "pearson": "Pearson's r",
-    "spearman": "Spearman's rho",
     "r2": "R²",
     "mae": "mean absolute error",
-    "rmse": "root mean square error",
 }
 OUTCOMES = ("label", "event", "time", "value")
 IDENTIFIERS = ("sample", "patient", "n_slides")  # columns of cohort.csv that name or count rather than describe
@@ -195,24 +187,9 @@ def _read_table(folder: Path, name: str) -> pd.DataFrame:
         raise InputError(f"{path}: the table cannot be read ({reason}); do `panther run` again") from error
 
 
-def read_json(path: Path, command: str) -> dict[str, Any]:
-    """Read the JSON file that another command wrote."""
-    try:
-        content = json.loads(read_text(path))
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path}: not readable ({error}), expected the folder that `panther {command}` wrote"
-        ) from error
-    if not isinstance(content, dict) or content.get("format", 1) != 1:
-        raise InputError(f"{path}: of another format; do `panther {command}` again, or update")
-    return content
-
-
 def metric_name(metric: str) -> str:
     """In words."""
-    if metric.startswith(OF_LABEL):
-        return f"AUROC of {metric.removeprefix(OF_LABEL)}"
-    return METRIC_NAMES.get(metric, metric.replace("_", " "))
+    return METRIC_NAMES.get(metric) or metric_title(metric).replace("_", " ")
 
 
 def where_tested(part: str, subgroup: str = "") -> str:

@@ -23,7 +23,8 @@ from panther.explain.shares import as_proportions
 from panther.mixture import effective_number
 from panther.models.model import load_model
 from panther.prototypes.compare import compare
-from panther.report.data import Run, load_run, read_json
+from panther.report.data import Run, load_run
+from panther.storage.files import read_json
 from panther.storage.prototypes import load_prototypes
 from panther.storage.tables import as_table
 from panther.study.jobs import load_embeddings
@@ -105,17 +106,9 @@ class FoldNames:
         return sorted(range(self.count), key=lambda c: (numbers[c] is None, numbers[c] or 0, c))
 
     @property
-    def note(self) -> str:
-        """Sentence about the names; empty where there is but one set."""
-        matches = sum(self.number(c) is not None for c in range(self.count))
-        if not self.others:
-            return ""
-        if not self.compared:
-            return "The prototypes of the other tabs are not available for comparison; this fold's have separate names."
-        if not matches:
-            return "None of this fold's prototypes matches one of the other tabs; they have separate names."
-        rest = "" if matches == self.count else "; the rest occur in this fold only"
-        return f"{matches} of this fold's {self.count} prototypes match those of the other tabs and share their names and colours{rest}."
+    def matches(self) -> int:
+        """Number of the fold's prototypes that the other tabs have."""
+        return sum(self.number(c) is not None for c in range(self.count))
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +157,7 @@ def gather(
     if maps is not None and not maps.is_dir():
         raise InputError(f"{maps}: no such folder, expected the one that `panther map -o` wrote")
     artefacts = {
-        name: Artefact(folders[name], read_json(folders[name] / file, command))
+        name: _read_artefact(folders[name], file, command)
         for name, (command, file) in ARTEFACTS.items()
         if name in folders
     }
@@ -185,17 +178,30 @@ def gather(
         patients = f"{slides.patients[0]!r}, expected those of {run.folder}, e.g. {run.cohort['patient'].iloc[0]!r}"
         raise InputError(f"{folders['atlas']}: none of its patients is in the study: e.g. {patients}")
     named = {row["prototype"]: str(row["name"]) for row in rows if row.get("name")} | explicit
+    coloured = _set_colours(rows, namings, count) if namings or rows else {}
     fold_names = None
     if mixtures is not None:
-        coloured = _set_colours(rows, namings, count) if namings or rows else {}
         reference = _reference(run, artefacts)
-        fold_names = match_names(mixtures.fold, mixtures.prototypes, reference, bool(rows), named, coloured)
-    elif rows:
-        _set_colours(rows, namings, count)
+        matched = match_prototypes(mixtures.prototypes, reference)
+        sets = bool(rows), reference is not None
+        fold_names = FoldNames(mixtures.fold, len(mixtures.prototypes), matched, *sets, named, coloured)
     return Material(
         run, title or run.study.name, mixtures, _shift(run, mixtures), artefacts, maps, named, color_by, slides, failures,
         fold_names, frozenset(explicit),
     )  # fmt: skip
+
+
+def _read_artefact(folder: Path, file: str, command: str) -> Artefact:
+    path = folder / file
+    try:
+        content = read_json(path)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path}: not readable ({error}), expected the folder that `panther {command}` wrote"
+        ) from error
+    if not isinstance(content, dict) or content.get("format", 1) != 1:
+        raise InputError(f"{path}: of another format; do `panther {command}` again, or update")
+    return Artefact(folder, content)
 
 
 def _set_colours(rows: Sequence[dict[str, Any]], namings: Mapping[int, Naming], count: int) -> dict[int, str]:
@@ -315,23 +321,14 @@ def _positions(model: Path, x: np.ndarray) -> dict[str, Plane]:
     return positions
 
 
-def match_names(
-    fold: int,
-    prototypes: Prototypes,
-    reference: Prototypes | None,
-    others: bool,
-    names: Mapping[int, str] | None = None,
-    colours: Mapping[int, str] | None = None,
-) -> FoldNames:
-    """Match a fold's prototypes one to one with those of the other tabs (Hungarian, by distance); only near ones count as the same."""
-    count = len(prototypes)
-    if not others or reference is None:
-        return FoldNames(fold, count, {}, others, False, names or {}, colours or {})
+def match_prototypes(prototypes: Prototypes, reference: Prototypes | None) -> dict[int, int]:
+    """Match prototypes one to one with a reference (Hungarian, by distance); only near ones count as the same."""
+    if reference is None:
+        return {}
     try:
-        pairs = compare(reference, prototypes).same
+        return {number: matched for matched, number in compare(reference, prototypes).same}
     except InputError:  # of another encoder, or another projection
-        pairs = ()
-    return FoldNames(fold, count, {theirs: ours for ours, theirs in pairs}, others, True, names or {}, colours or {})
+        return {}
 
 
 def as_settings(text: str) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from panther.charts.chart import Chart
 from panther.errors import InputError
 from panther.report.data import metric_name, outcome_of, short, where_tested
-from panther.report.figures import DASH, MINUS, join_words, number, p_value, plural, signed
+from panther.report.figures import DASH, MINUS, cell, join_words, number, p_value, plural, signed
 from panther.report.material import Material
 from panther.report.sections import FOREIGN, SECTIONS
 from panther.study.tables import part_name
@@ -87,7 +87,7 @@ def render_tab(material: Material, name: str, **more: Any) -> str:
     if context is None:
         return ""
     tabs = environment().get_template("tabs.html").module
-    return str(getattr(tabs, _key(name).replace("-", "_"))({"run": material.run, **context, **more}))
+    return str(getattr(tabs, SECTIONS[name].__name__)({"run": material.run, **context, **more}))
 
 
 @cache
@@ -118,7 +118,7 @@ def environment() -> "Environment":
         lstrip_blocks=True,
     )
     templates.filters |= {
-        "code": code, "figure": figure, "key": _key, "join_words": join_words, "metric": metric_name, "number": number, "p": p_value,
+        "cell": cell, "code": code, "figure": figure, "key": _key, "join_words": join_words, "metric": metric_name, "number": number, "p": p_value,
         "part": part_name, "plural": plural, "short": short, "signed": signed, "where": where_tested,
     }  # fmt: skip
     templates.tests["numeric"] = lambda cell: (

@@ -213,9 +213,8 @@ class _Painter:
         try:
             self._read(box, self.level)
         except InputError as error:
-            longest = max(
-                s * side for s, side in zip(self._scale(self.level), (box[2] - box[0], box[3] - box[1]), strict=True)
-            )
+            across, down = self._scale(self.level)
+            longest = max((box[2] - box[0]) * across, (box[3] - box[1]) * down)
             parts = [box] if longest <= LEAF else list(self.parts(box, max(LEAF, math.ceil(longest / 2))))
             if len(parts) > 1:  # two by two
                 for part in parts:
@@ -252,36 +251,13 @@ class _Painter:
 
 
 def open_slide(path: Path | str, mpp: float | None = None) -> Slide:
-    """Open a slide by trying the readers in turn.
-
-    Parameters
-    ----------
-    path : path
-        Slide file of any scanner, a TIFF or a plain image, or a folder of DICOM files, which is one slide.
-    mpp : float, optional
-        Micrometres per pixel at level 0, where the file does not say it or is wrong.
-
-    Returns
-    -------
-    Slide
-        Sizes, levels, a resolution that was checked, and `read_region`.
-
-    Examples
-    --------
-    >>> import numpy as np, panther
-    >>> from PIL import Image
-    >>> Image.fromarray(np.full((300, 400, 3), 240, np.uint8)).save("slide.png")
-    >>> panther.open_slide("slide.png", mpp=0.5).dimensions
-    (400, 300)
-    """
+    """Open a slide by trying the readers in turn; ``mpp`` is its resolution, where the file does not say it or is wrong."""
     import panther.slides.readers  # noqa: F401  (registers them; here because they need this module)
 
     path = Path(path)
     file = next(iter(sorted(path.glob("*.dcm"))), None) if path.is_dir() else path
     if file is None:
-        raise InputError(
-            f"{path}: a folder without DICOM files (*.dcm), expected a slide, or a folder of one DICOM slide"
-        )
+        raise InputError(f"{path}: found a folder without DICOM files (*.dcm), expected a slide")
     if not file.is_file():
         raise InputError(f"{path}: there is no such file")
     if file.stat().st_size == 0:

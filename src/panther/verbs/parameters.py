@@ -139,8 +139,7 @@ TableLike = Annotated[
     ),
 ]
 RequiredTable = Annotated[
-    Any,
-    option("Clinical table (CSV, TSV, parquet).", panel=SLIDES, text=as_path, required=True, metavar="FILE"),
+    Any, option("Clinical table (CSV, TSV, parquet).", panel=SLIDES, text=as_path, required=True, metavar="FILE")
 ]
 OutputFile = Annotated[Path | None, option("File to write.", short="-o", metavar="FILE")]
 OutputFolder = Annotated[Path | None, option("Folder to write to.", short="-o", metavar="FOLDER")]
@@ -210,24 +209,7 @@ Preset = Annotated[
     ),
 ]
 
-# encoder
-Encoder = Annotated[
-    str | None,
-    option(
-        "Name of `panther encoders`, timm:NAME or module.path:factory.",
-        panel=ENCODER,
-        completer=names_of("panther.encoders:encoders"),
-    ),
-]
-Weights = Annotated[Path | None, option("File of weights (.safetensors, .pth, .bin).", panel=ENCODER, metavar="FILE")]
-Precision = Annotated[
-    Literal["auto", "float32", "bfloat16", "float16"],
-    option("Type of the encoder's weights; auto: float16 on a GPU.", panel=ENCODER),
-]
-Batch = Annotated[int, Field(ge=0, strict=True), option("Patches per batch; 0: as suits the device.", panel=ENCODER)]
-
 # pictures
-DrawMaps = Annotated[bool, option("Draw every slide with coordinates.", panel=PICTURES, negative="--no-maps")]
 PrototypeNames = Annotated[
     Any,
     option("Names of prototypes: YAML (C2: tumour) or CSV (C2,tumour).", panel=PICTURES, text=as_path, metavar="FILE"),
@@ -252,11 +234,6 @@ Workers = Annotated[
         short="-j",
         metavar="N|ADDRESS",
     ),
-]
-LocalWorkers = Annotated[
-    int,
-    Field(ge=0),
-    option("Worker processes, one thread each; 0: one per core.", panel=RUNNING, short="-j", metavar="N"),
 ]
 Part = Annotated[str, option("Part k/n of the slides (1/8 to 8/8), for the tasks of a job array.", panel=RUNNING)]
 Device = Annotated[str, option("auto (a GPU if there is one), cpu, cuda, cuda:1 ...", panel=RUNNING)]

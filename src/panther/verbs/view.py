@@ -68,7 +68,11 @@ def view(
     ] = None,
     prefix: Annotated[str | None, p.option("Path under which a proxy shows the viewer.")] = None,
     browser: Annotated[bool, p.option("Open a browser, where there is one.", negative="--no-browser")] = True,
-    workers: p.LocalWorkers = 0,
+    workers: Annotated[
+        int,
+        Field(ge=0),
+        p.option("Worker processes, one thread each; 0: one per core.", panel=p.RUNNING, short="-j", metavar="N"),
+    ] = 0,
 ) -> "Viewer | None":
     """Look at slides, prototypes, cohort and study in the browser, from what is already on disk.
 

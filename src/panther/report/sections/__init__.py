@@ -1,30 +1,20 @@
-"""The tabs, one function each: Material -> context of the macro of its name in `tabs.html`, or None where there is nothing to show."""
+"""The tabs: a function Material -> context (None where there is nothing to show), and a macro of the same name in `tabs.html`."""
 
 from collections.abc import Callable
 from typing import Any
 
 from panther.report.material import Material
 from panther.report.sections.cohort import cohort, reproduce, splits
-from panther.report.sections.predictions import curves, sureness
-from panther.report.sections.prototypes import agreement, attribution, diagnostics, maps, mixtures, prototypes
-from panther.report.sections.results import results, retrieval, shuffle, summary
+from panther.report.sections.predictions import curves, how_sure
+from panther.report.sections.prototypes import attribution, diagnostics, maps, mixtures, prototypes, tissue_classes
+from panther.report.sections.results import results, retrieval, shuffle_test, summary
 
 SECTIONS: dict[str, Callable[[Material], dict[str, Any] | None]] = {
-    "Summary": summary,
-    "Cohort": cohort,
-    "Splits": splits,
-    "Results": results,
-    "Curves": curves,
-    "How sure": sureness,
-    "Retrieval": retrieval,
-    "Shuffle test": shuffle,
-    "Prototypes": prototypes,
-    "Mixtures": mixtures,
-    "Maps": maps,
-    "Tissue classes": agreement,
-    "Attribution": attribution,
-    "Diagnostics": diagnostics,
-    "Reproduce": reproduce,
-}
+    section.__name__.replace("_", " ").capitalize(): section
+    for section in (
+        summary, cohort, splits, results, curves, how_sure, retrieval, shuffle_test, prototypes, mixtures, maps,
+        tissue_classes, attribution, diagnostics, reproduce,
+    )
+}  # fmt: skip
 # tabs that show what other commands wrote: a file that is not as expected costs the tab, not the report
 FOREIGN = ("Prototypes", "Tissue classes", "Attribution")

@@ -130,7 +130,7 @@ def splits(material: Material) -> dict[str, Any]:
     in_folds = [[int((site.loc[ids] == name).sum()) for ids in tests] for name in names]
     text = "Test samples of each site by fold. With site-preserving folds each bar has one colour."
     return {
-        "source": f"column {spec.column}" if isinstance(spec, ColumnSplits) else spec.name if isinstance(spec, Path) else "",
+        "source": f"column {spec.column}" if isinstance(spec, ColumnSplits) else f"the files of {spec.name}" if isinstance(spec, Path) else "",
         "spec": spec,
         "overlaps": overlaps(run),
         "balance": _count_figure("balance", list(balance), outcome.groups, list(balance.values()), outcome.counted, "Outcome of each part."),

@@ -183,7 +183,7 @@ def _learning(run: Run, order: list[str]) -> Figures:
     return figures
 
 
-def sureness(material: Material) -> dict[str, Any] | None:
+def how_sure(material: Material) -> dict[str, Any] | None:
     """Calibration, then prediction sets, as far as the study has them."""
     context = {"calibration": _calibration(material.run), "sets": _prediction_sets(material.run)}
     return context if any(context.values()) else None
@@ -240,20 +240,11 @@ def _prediction_sets(run: Run) -> dict[str, Any] | None:
         return None
     table = table.assign(coverage_text=[_interval(row, "coverage") for _, row in table.iterrows()])
     groups = table[table["by"] != "all"]
-    worst = []  # of the best method on each test: the class and the site of the lowest coverage
-    for part in run.parts:
-        names = _rows_of(run, groups, part)
-        best = groups[(groups["part"] == part) & (groups["row"] == names[0])] if names else groups.iloc[:0]
-        worst += [
-            {
-                "by": by,
-                "row": names[0],
-                "part": part,
-                **of.iloc[int(of["coverage"].to_numpy().argmin())].drop(["by", "row", "part"]),
-            }
-            for by, of in best.groupby("by", sort=False)
-            if len(of) > 1
-        ]
+    # of the best method on each test: the class and the site of the lowest coverage
+    first = {part: next(iter(_rows_of(run, groups[groups["part"] == part], part)), "") for part in run.parts}
+    best = groups[groups["row"] == groups["part"].map(first)].dropna(subset="coverage")
+    coverage = best.groupby(["part", "by"], sort=False)["coverage"]
+    worst = best.loc[coverage.idxmin()[coverage.size() > 1]].to_dict("records")
     return {
         "level": f"{100 * table['level'].iloc[0]:g} %",
         "source": table["calibrated_on"].iloc[0],

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from panther.charts.prototypes import shares
 from panther.charts.results import histogram, scatter, weights_boxes, weights_heatmap
@@ -16,7 +17,7 @@ from panther.explain.concordance.draw import class_chart
 from panther.explain.kaplan_meier import curve_chart
 from panther.explain.names import row_colour
 from panther.report.data import describing_columns, numeric
-from panther.report.figures import DASH, Figure, Gallery, Picture, data_uri, gallery, number, p_value, pictures_by_slide
+from panther.report.figures import Figure, Gallery, Picture, data_uri, gallery, number, p_value, pictures_by_slide
 from panther.report.material import Artefact, Material, as_settings, rename
 
 EXEMPLARS = {"nearest": "Most typical", "random": "Drawn at random"}
@@ -58,18 +59,12 @@ def prototypes(material: Material) -> dict[str, Any] | None:
     groups: dict[str, Figure] = {}
     for column, chart in group_charts(atlas.content, names).items():
         tests = [
-            [
-                names[row["prototype"]],
-                row.get("test", ""),
-                number(row.get("statistic")),
-                p_value(row.get("p")),
-                p_value(row.get("p_corrected")),
-            ]
+            [names[row["prototype"]], row.get("test", ""), row.get("statistic"), p_value(row.get("p")), p_value(row.get("p_corrected"))]
             for row in atlas.rows("tests")
             if row["column"] == column
-        ]
+        ]  # fmt: skip
         text = (
-            f"Share of each prototype by {column}, over patients; right: p-values, Holm-corrected over the prototypes."
+            f"Share of each prototype by {column}, over patients; right: p-values, Holm-corrected for the prototypes."
         )
         header = ("prototype", "test", "statistic", "p", "p, corrected")
         groups[str(column)] = Figure(f"groups-{len(groups)}", chart, text, header=header, rows=tests)
@@ -164,21 +159,15 @@ def _columns(material: Material) -> list[str]:
 def _boxes(material: Material, samples: Sequence[str], weights: np.ndarray, names: Sequence[str]) -> dict[str, Figure]:
     run, figures = material.run, {}
     for k, name in enumerate(_columns(material) if set(samples) & set(run.cohort.index) else ()):
-        values = run.cohort[name]
-        numbers = numeric(values[values != ""])
-        if numbers is None:
-            groups = run.column(name, samples)
-        else:
-            median = float(np.nanmedian(numbers))
-            halves = {
-                s: f"{name} {'above' if float(v) > median else 'at most'} {median:.6g}"
-                for s, v in values.items()
-                if v != ""
-            }
-            groups = [halves.get(str(sample), "not known") for sample in samples]
+        groups, numbers = np.array(run.column(name, samples)), numeric(run.cohort[name])
+        if numbers is not None:
+            median = np.nanmedian(numbers)
+            above = pd.to_numeric(groups, errors="coerce") > median
+            halves = np.where(above, f"{name} above {median:.6g}", f"{name} at most {median:.6g}")
+            groups = np.where(groups == "not known", groups, halves)
         text = f"π of each prototype by {name}. Box: middle half of the samples; whiskers: middle 90 %."
-        figures[name] = Figure(f"boxes-{k}", weights_boxes(weights, groups, names), text)
-    return figures  # fmt: skip
+        figures[name] = Figure(f"boxes-{k}", weights_boxes(weights, groups.tolist(), names), text)
+    return figures
 
 
 def _scatters(material: Material) -> dict[str, Figure]:
@@ -229,7 +218,7 @@ def _gallery(material: Material, folder: Path, kinds: Sequence[str], alt: str) -
     return gallery(pictures, alt, material.failures)
 
 
-def agreement(material: Material) -> dict[str, Any] | None:
+def tissue_classes(material: Material) -> dict[str, Any] | None:
     """Agreement of prototypes with tissue classes: its measures, the confusion, its pictures."""
     artefact = material.artefacts.get("agreement")
     if artefact is None:
@@ -242,7 +231,7 @@ def agreement(material: Material) -> dict[str, Any] | None:
         figure = Figure("tissue-classes", class_chart(artefact.content, names), text, widest=420 + 90 * len(classes))
     measures = artefact.content.get("agreement") or {}
     return {
-        "measures": {title: _cell(measures[key]) for key, title in MEASURES.items() if key in measures},
+        "measures": {title: measures[key] for key, title in MEASURES.items() if key in measures},
         "figure": figure,
         "gallery": _gallery(material, artefact.folder, (".classes", ".tumour"), "Agreement with tissue classes on {}"),
         "notes": artefact.content.get("notes", []),
@@ -253,14 +242,8 @@ def agreement(material: Material) -> dict[str, Any] | None:
 def _records(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Records as a table of the columns that hold one value each."""
     columns = [key for key in rows[0] if not any(isinstance(row.get(key), (dict, list)) for row in rows)]
-    cells = [[_cell(row.get(key)) for key in columns] for row in rows[:MOST_ROWS]]
+    cells = [[row.get(key) for key in columns] for row in rows[:MOST_ROWS]]
     return {"header": [key.replace("_", " ") for key in columns], "rows": cells, "count": len(rows)}
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return DASH
-    return number(value) if isinstance(value, float) else str(value)
 
 
 def attribution(material: Material) -> dict[str, Any] | None:
@@ -297,11 +280,9 @@ def _contributions(material: Material, artefact: Artefact, output: str, position
         for row in rows
     ]  # fmt: skip
     text = f"Mean absolute contribution to {output}; the largest is that of {names[order[0]]}."
-    chart, header = (
-        contribution_chart(rows, order, names, colours=colours),
-        ("prototype", "statistic", "mean", "mean absolute"),
-    )
-    return Figure(f"contributions-{position}", chart, text, header=header, rows=cells)  # fmt: skip
+    chart = contribution_chart(rows, order, names, colours=colours)
+    header = ("prototype", "statistic", "mean", "mean absolute")
+    return Figure(f"contributions-{position}", chart, text, header=header, rows=cells)
 
 
 def _survival_by_prototype(material: Material, artefact: Artefact) -> dict[str, Figure]:
@@ -330,30 +311,18 @@ def diagnostics(material: Material) -> dict[str, Any]:
     about = dict(mixture.prototypes.diagnostics) if mixture else {}
     share, warnings = about.get("occupancy_share"), []
     if mixture is not None and names is not None and share:
-        titles = {c: names.name(c) for c in range(len(share))}
-        number_used = f"effective number {about.get('effective_number', np.nan):.1f} of {len(share)}"
-        text = f"Share of the training patches in each prototype, fold {mixture.fold + 1}; {number_used}. {names.note}"
-        order = names.order
-        chart = shares(
-            [titles[c] for c in order],
-            [share[c] for c in order],
-            [names.colour(c) for c in order],
-            "share of the training patches",
-        )
+        order, title = names.order, "share of the training patches"
+        titles = {c: names.name(c) for c in order}
+        text = f"{title.capitalize()}, fold {mixture.fold + 1}; effective number {about.get('effective_number', np.nan):.1f} of {len(share)}."
         rows = [
-            [titles[c], number(share[c]), number(about["distance_to_nearest"][c]), titles.get(about["nearest"][c], "")]
-            for c in names.order
+            [titles[c], share[c], about["distance_to_nearest"][c], titles.get(about["nearest"][c], "")] for c in order
         ]
+        chart = shares(list(titles.values()), [share[c] for c in order], [names.colour(c) for c in order], title)
         header = ("prototype", "share", "distance to the nearest", "nearest")
-        occupancy = Figure(
-            "occupancy",
-            chart,
-            text.rstrip(),
-            header=header,
-            rows=rows,
-        )
+        occupancy = Figure("occupancy", chart, text, header=header, rows=rows)
         warnings = [rename(as_settings(warning), titles) for warning in about.get("warnings", [])]
     failures = list(material.run.record["failures"].values())
     return {
-        "effective": effective, "occupancy": occupancy, "mixture": mixture, "warnings": warnings, "shift": material.shift, "failures": failures,
+        "effective": effective, "occupancy": occupancy, "mixture": mixture, "names": names, "warnings": warnings,
+        "shift": material.shift, "failures": failures,
     }  # fmt: skip

@@ -254,17 +254,14 @@ def _title_retrieval(table: pd.DataFrame) -> pd.DataFrame:
 def _retrieval_table(table: pd.DataFrame) -> dict[str, Any]:
     """Representations and groups down, metrics across."""
     titles = list(dict.fromkeys(table["title"]))
-    rows = [
-        [name, group, int(of["queries"].iloc[0]), *(number(v) for v in of.set_index("title")["value"][titles])]
-        for (name, group), of in table.groupby(["representation", "group"], sort=False)
-    ]
+    wide = table.pivot_table("value", ["representation", "group", "queries"], "title", sort=False)[titles].reset_index()
     chance = table[table["group"] == "all"].groupby("title", sort=False)["chance"].first()[titles]
-    groups = [row for row in rows if row[1] != "all"]
-    of_all = [row for row in rows if row[1] == "all"]
-    return {"header": titles, "rows": [*of_all, ["chance", "all", "", *map(number, chance)]], "groups": groups}
+    of_all = wide["group"] == "all"
+    rows = [*wide[of_all].to_numpy().tolist(), ["chance", "all", "", *chance]]
+    return {"header": titles, "rows": rows, "groups": wide[~of_all].to_numpy().tolist()}
 
 
-def shuffle(material: Material) -> dict[str, Any] | None:
+def shuffle_test(material: Material) -> dict[str, Any] | None:
     """Scores on tissue as it is and on shuffled tissue; None where the study has no shuffle test."""
     run = material.run
     file = run.folder / f"{SHUFFLE}.parquet"

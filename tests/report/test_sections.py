@@ -20,7 +20,7 @@ from panther.report.data import load_run
 from panther.report.figures import DASH
 from panther.report.material import gather, load_mixtures
 from panther.report.page import build_page, render_tab
-from report.studies import run
+from report.studies import run, with_summary
 from study.generated import generate
 
 TWINS = ("TCGA-AA-0001-01Z-00-DX1.AAAA", "TCGA-AA-0001-01Z-00-DX1.BBBB")  # two slides of one block
@@ -154,62 +154,13 @@ def test_the_best_of_many_is_judged_with_all_that_it_was_picked_from(p, verdict,
     assert f"{corrected}): {verdict}" in told
 
 
-def with_means(material, means, exact=np.nan, corrected=None):
-    """The same run with other means of its methods; what is 1 is perfect."""
-    found = material.run
-    table = found.summary.copy()
-    for name, mean in means.items():
-        mine = (table["row"] == name) & (table["metric"] == found.metric)
-        table.loc[mine, ["mean", "ci_low", "ci_high"]] = [mean, 1.0 if mean == 1 else 0.6, 1.0 if mean == 1 else 0.9]
-        table.loc[mine, "exact_low"] = exact if mean == 1 else np.nan
-    table["selected_low"] = np.nan if corrected is None else corrected
-    return replace(material, run=replace(found, summary=table))
-
-
-def test_methods_that_tie_are_told_as_a_tie(classes):
-    material = gather(classes)
-    names = material.run.rows
-    means = dict(zip(names, [0.8123, 0.8121, *[0.7] * (len(names) - 2)], strict=True))
-    told = short(with_means(material, means))
-    assert f"of {len(names)} rows was 0.812, a tie between {names[0]} and {names[1]}." in told
-    alone = short(with_means(material, {**means, names[0]: 0.9}))
-    assert f"was 0.900 (95 % interval 0.600 to 0.900), by {names[0]}." in alone
-
-
-@pytest.mark.parametrize(("low", "verdict"), [(0.45, "could be guessing"), (0.55, "is better than guessing")])
-def test_the_best_of_many_is_better_than_guessing_only_where_its_corrected_interval_is(low, verdict, classes):
-    material = gather(classes)
-    found = with_means(material, dict.fromkeys(material.run.rows, 0.8), corrected=low)
-    assert any(verdict in check.sentence and f"{low:.3f} to" in check.sentence for check in checks(found))
-    assert f"{low:.3f} to" in short(found)
-
-
-def test_a_perfect_score_is_not_called_good(classes):
-    material = gather(classes)
-    perfect = with_means(material, {material.run.rows[0]: 1.0}, exact=0.87)
-    said = [check for check in checks(perfect) if "perfect score" in check.sentence]
-    assert [check.state for check in said] == ["mind"]
-    assert "from 48 patients without an error the exact binomial bound (95 %, two-sided) is 0.870" in said[0].sentence
-    assert not any("better than guessing" in check.sentence for check in checks(perfect))
-    text = build_page(perfect)
-    assert "[1.000, 1.000], exact bound 0.870" in text
-    hardly = with_means(material, {material.run.rows[0]: 1.0}, exact=0.45)
-    assert any("this could be guessing" in check.sentence for check in checks(hardly))
-
-
-def test_a_method_that_is_worse_than_guessing_is_not_passed_off_as_trained(classes):
-    material = gather(classes)
-    material = with_means(material, dict.fromkeys(material.run.rows, 0.8))
-    first, run = material.run.rows[0], material.run
-    assert not any("Worse than guessing" in check.sentence for check in checks(material))
-    summary = run.summary.copy()
-    mine = (summary["row"] == first) & (summary["metric"] == run.metric)
-    summary.loc[mine, ["mean", "ci_low", "ci_high"]] = 0.33, 0.28, 0.38
-    (said,) = [c for c in checks(replace(material, run=replace(run, summary=summary))) if "Worse than" in c.sentence]
-    assert said.state == "mind"
-    assert f"{first} 0.330, at most 0.380" in said.sentence
-    assert "A probe is fitted" in said.advice  # and there are no epochs to add
-    assert "training:" not in said.advice
+def test_methods_that_tie_are_reported_as_a_tie(classes):
+    material = with_summary(gather(classes), mean=0.7, ci_low=0.6, ci_high=0.9)
+    first, second, *_ = names = material.run.rows
+    tied = with_summary(with_summary(material, row=first, mean=0.8123), row=second, mean=0.8121)
+    assert f"of {len(names)} rows was 0.812, a tie between {first} and {second}." in short(tied)
+    alone = with_summary(tied, row=first, mean=0.9)
+    assert f"was 0.900 (95 % interval 0.600 to 0.900), by {first}." in short(alone)
 
 
 def test_files_that_a_method_has_none_of_are_a_dash_also_where_pandas_makes_them_nan(classes, tmp_path):

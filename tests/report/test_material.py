@@ -14,7 +14,15 @@ import panther
 from panther.explain.names import Naming
 from panther.explain.palette import colour
 from panther.report.data import load_run
-from panther.report.material import UNMATCHED, _set_colours, as_settings, gather, load_mixtures, match_names
+from panther.report.material import (
+    UNMATCHED,
+    FoldNames,
+    _set_colours,
+    as_settings,
+    gather,
+    load_mixtures,
+    match_prototypes,
+)
 from panther.report.page import build_page
 from panther.types import Prototypes
 
@@ -95,7 +103,9 @@ def test_a_prototype_that_the_atlas_does_not_have_is_marked_apart(classes: Path,
 def test_where_the_atlas_prototypes_are_not_at_hand_none_is_mistaken_for_another(classes: Path, tmp_path: Path) -> None:
     folder = atlas_of(classes, permuted(prototypes_of(classes)), tmp_path / "old")
     (folder / "prototypes.safetensors").unlink()
-    shown = figure(build_page(gather(classes, {"atlas": folder})), "occupancy")
+    page = build_page(gather(classes, {"atlas": folder}))
+    assert "not available for comparison" in page
+    shown = figure(page, "occupancy")
     assert shown["y"] == [f"fold 1's own C{c}" for c in range(4)]
     assert set(shown["marker"]["color"]) == {UNMATCHED}
 
@@ -108,16 +118,15 @@ def test_a_report_of_the_run_alone_has_one_set_and_plain_names(classes: Path) ->
 
 def test_prototypes_of_another_encoder_are_never_matched() -> None:
     own, other = (Prototypes(torch.eye(3), encoder=name) for name in ("a", "b"))
-    names = match_names(1, own, other, True)
+    names = FoldNames(1, 3, match_prototypes(own, other), True)
     assert [names.number(c) for c in range(3)] == [None] * 3
     assert names.name(2) == "fold 2's own C2"
-    assert names.note.startswith("None of this fold's prototypes")
+    assert not names.matches
 
 
 def test_prototypes_that_are_not_at_hand_are_not_called_others() -> None:
-    names = match_names(1, Prototypes(torch.eye(3)), None, True)
+    names = FoldNames(1, 3, match_prototypes(Prototypes(torch.eye(3)), None), True, compared=False)
     assert [names.number(c) for c in range(3)] == [None] * 3
-    assert "not available" in names.note
 
 
 def test_settings_of_python_are_settings_of_the_study() -> None:
@@ -131,4 +140,4 @@ def test_colours_that_people_gave_are_the_same_in_all_tabs() -> None:
     assert _set_colours(rows, {}, 2) == {0: "#111111", 1: colour(1)}
     assert [row["colour"] for row in rows] == ["#111111", colour(1)] * 2
     assert _set_colours(rows, {1: Naming(colour="#444444")}, 2) == {0: colour(0), 1: "#444444"}
-    assert match_names(0, Prototypes(torch.eye(2)), None, False, colours={1: "#444444"}).colour(1) == "#444444"
+    assert FoldNames(0, 2, {}, False, colours={1: "#444444"}).colour(1) == "#444444"

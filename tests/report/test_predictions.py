@@ -1,10 +1,13 @@
-"""What a reader needs beside a curve, and one name for a thing wherever it stands."""
+"""Curves, calibration and tables of the report: numbers at risk, directions of tests, areas, spreads, and one name for each thing."""
 
 import json
 import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
@@ -13,13 +16,17 @@ from panther.charts.display_names import endpoint_title, method_title
 from panther.charts.prototypes import contacts, shares
 from panther.charts.results import weights_boxes, weights_heatmap
 from panther.charts.survival import survival_curves
-from panther.evaluation.survival_metrics import kaplan_meier, number_at_risk, round_times
-from panther.explain.kaplan_meier import PrototypeSurvival, Tertile, draw_curves, write_curves
+from panther.errors import InputError
+from panther.evaluation.survival_metrics import kaplan_meier, log_rank, number_at_risk, round_times
+from panther.explain.kaplan_meier import PrototypeSurvival, SurvivalByPrototype, Tertile, draw_curves, write_curves
 from panther.mil import networks
 from panther.report.data import load_run
 from panther.report.material import gather
-from panther.report.page import build_page
-from panther.report.sections import SECTIONS
+from panther.report.page import build_page, render_tab
+from panther.report.sections import SECTIONS, predictions
+from panther.report.sections.predictions import risk_verdict
+from report.studies import run
+from study.generated import generate
 
 
 def followed(seed: int, n: int = 60) -> tuple[np.ndarray, np.ndarray]:
@@ -28,8 +35,7 @@ def followed(seed: int, n: int = 60) -> tuple[np.ndarray, np.ndarray]:
 
 
 def plots(page: str) -> dict[str, dict]:
-    found = re.findall(r'data-plot="plot-([^"]+)">(.*?)</script>', page)
-    return {key: json.loads(text) for key, text in found}
+    return {key: json.loads(text) for key, text in re.findall(r'data-plot="plot-([^"]+)">(.*?)</script>', page)}
 
 
 def test_numbers_at_risk_are_those_still_followed() -> None:
@@ -67,8 +73,8 @@ def test_kaplan_meier_files_and_picture_tell_who_was_at_risk(tmp_path: Path) -> 
     for seed, name in enumerate(("low", "middle", "high")):
         time, event = followed(seed, 20)
         groups.append(Tertile(name, 20, int(event.sum()), 0.1 * (seed + 1), kaplan_meier(time, event)))
-    compared = [PrototypeSurvival(0, tuple(groups), 1.0, 0.5, 0.5)]
-    write_curves(compared, {}, [], tmp_path)
+    compared = PrototypeSurvival(0, tuple(groups), 1.0, 0.5, 0.5)
+    write_curves(SurvivalByPrototype((compared,), (), 20), tmp_path)
     told = json.loads((tmp_path / "km.json").read_text())["prototypes"][0]["groups"]
     assert all(group["at_risk"][:2] == [20, 20] for group in told)
     assert all(sum(group["events_at"]) == group["events"] for group in told)
@@ -140,3 +146,101 @@ def test_the_guide_lists_every_tab_in_its_order():
     guide = (Path(__file__).parents[2] / "docs" / "how-to" / "report.md").read_text()
     table = guide.split("| tab |")[1].split("\n\n")[0]
     assert re.findall(r"^\| ([A-Z][^|]*?) \|", table, re.MULTILINE) == list(SECTIONS)
+
+
+def log_rank_at(hazard):
+    """Log-rank test of as many at low as at high risk, whose hazard is so many times that of the others."""
+    group = np.arange(80) % 2
+    time = np.random.default_rng(0).exponential(100 / np.where(group == 1, hazard, 1.0))
+    return log_rank(time, np.ones(80, bool), group)
+
+
+def test_events_are_counted_against_those_expected():
+    time, event, group = np.array([1.0, 2, 3, 4]), np.array([True, True, False, True]), np.array([1, 0, 1, 0])
+    found = log_rank(time, event, group)
+    np.testing.assert_array_equal(found.observed, [2, 1])
+    np.testing.assert_allclose(found.expected, [2 / 4 + 2 / 3 + 1, 2 / 4 + 1 / 3])
+
+
+@pytest.mark.parametrize(
+    ("hazard", "said"),
+    [(4.0, "worse survival, as predicted"), (0.25, "better survival, contrary to the prediction")],
+)
+def test_the_direction_of_the_test_is_said(hazard, said):
+    verdict = risk_verdict(log_rank_at(hazard), once=True)
+    assert verdict.startswith(f"The high-risk group had {said} (40 events, ")
+    assert verdict.endswith("log-rank p < 0.001.")
+    untested = risk_verdict(log_rank_at(hazard), once=False)
+    assert said in untested
+    assert "p <" not in untested
+
+
+def test_a_direction_that_chance_would_give_is_told_as_such():
+    assert risk_verdict(log_rank_at(1.05), once=True).endswith(", not significant.")
+
+
+def test_a_run_whose_risks_are_turned_round_is_told_as_such(survival, monkeypatch):
+    material = gather(survival)
+    assert "The high-risk group had" in render_tab(material, "Curves")
+    run = load_run(survival)
+    turned = run.predictions.assign(risk=run.predictions["time"], event=True)  # who lives long is called high-risk
+    monkeypatch.setattr(predictions, "risk_groups", lambda risk, _: (risk > np.median(risk)).astype(int))
+    told = render_tab(replace(material, run=replace(run, predictions=turned)), "Curves")
+    assert "contrary to the prediction" in told
+    assert "as predicted" not in told
+
+
+def test_the_tab_how_sure_draws_the_tables(classes):
+    run, shown = load_run(classes), render_tab(gather(classes), "How sure")
+    best = run.best()["row"].iloc[0]
+    table = run.sureness["reliability"].query("part == 'test' and probabilities == 'calibrated' and `class` == 'low'")
+    drawn = next(trace for trace in plots(shown)["reliability-test-0"]["data"] if trace.get("name") == "calibrated")
+    assert drawn["y"] == pytest.approx(table[table["row"] == best]["observed"].tolist())
+    everybody = run.sureness["prediction_sets"].query("by == 'all'")
+    for coverage in everybody["coverage"]:
+        assert f"{coverage:.3f}" in shown
+    assert "test patients of the other folds" in shown
+    assert "Lowest coverage by site" in shown
+
+
+def test_survival_and_runs_without_the_tables_have_no_such_tab(survival, classes, tmp_path):
+    folder = shutil.copytree(classes, tmp_path / "run")
+    for name in ("calibration", "reliability", "prediction_sets"):
+        (folder / f"{name}.parquet").unlink()
+    assert render_tab(gather(survival), "How sure") == render_tab(gather(folder), "How sure") == ""
+
+
+def test_a_damaged_table_is_named(classes, tmp_path):
+    folder = shutil.copytree(classes, tmp_path / "run")
+    (folder / "calibration.parquet").write_bytes(b"not a table")
+    with pytest.raises(InputError, match=r"calibration\.parquet: the table cannot be read"):
+        load_run(folder)
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory):
+    """Three folds, two seeds, two numbers of prototypes."""
+    folder = tmp_path_factory.mktemp("several")
+    generate(folder, patients=36, patches=12)
+    changes = {"methods": ["protocounts", "panther"], "heads": ["probe"], "n_prototypes": [2, 4], "seeds": [1, 2]}
+    return run(folder, task={"label": "subtype"}, metrics=["balanced_accuracy", "quadratic_kappa"], **changes)
+
+
+def test_spreads_over_seeds_are_told_as_such(several, classes):
+    told = render_tab(gather(several), "Results")
+    assert "(± over folds and seeds)" in told
+    assert "(± over folds)" not in told
+    assert "single folds of each seed" in told
+    assert ">3 x 2<" in told
+    of_one_seed = render_tab(gather(classes), "Results")
+    assert "(± over folds)" in of_one_seed
+    assert "seeds)" not in of_one_seed.replace("(seeds of a fold", "")
+
+
+def test_the_reference_is_one_of_the_rows(several):
+    table = pd.read_csv(several / "comparisons.csv")
+    assert set(table["reference"]) == {"protocounts + probe [C 2]", "protocounts + probe [C 4]"}
+    own = table[table["method"] == "panther"]
+    assert (own["reference"] == "protocounts + probe [C " + own["n_prototypes"].astype(str) + "]").all()
+    found = load_run(several)
+    assert set(found.comparisons["reference"]) <= set(found.rows)
