@@ -144,7 +144,7 @@ def _evenly(count: int, most: int) -> np.ndarray:
 def _heatmap(samples: Sequence[str], weights: np.ndarray, names: Sequence[str]) -> Figure:
     order = sorted_rows(weights)[_evenly(len(weights), MOST_SAMPLES)]
     some = f" {MOST_SAMPLES:,} of {len(samples):,} samples, evenly chosen." if len(order) < len(samples) else ""
-    text = f"π of every sample (columns) and prototype (rows).{some}"
+    text = f"Share π of every sample (columns) and prototype (rows).{some}"
     mean = ", ".join(f"{n} {share:.0%}" for n, share in zip(names, weights.mean(0), strict=True))
     chart = weights_heatmap(weights[order], [samples[i] for i in order], names)
     return Figure("weights", chart, f"{text} On average: {mean}.", text)
@@ -165,7 +165,7 @@ def _boxes(material: Material, samples: Sequence[str], weights: np.ndarray, name
             above = pd.to_numeric(groups, errors="coerce") > median
             halves = np.where(above, f"{name} above {median:.6g}", f"{name} at most {median:.6g}")
             groups = np.where(groups == "not known", groups, halves)
-        text = f"π of each prototype by {name}. Box: middle half of the samples; whiskers: middle 90 %."
+        text = f"Share π of each prototype by {name}. Box: middle half of the samples; whiskers: middle 90 %."
         figures[name] = Figure(f"boxes-{k}", weights_boxes(weights, groups.tolist(), names), text)
     return figures
 
