@@ -43,9 +43,9 @@ def test_a_slide_without_a_resolution(picture):
 
 
 def test_a_folder_in_the_place_of_a_table(parts):
-    assert "give one of its tables (*.csv: test.csv, train.csv)" in refused(panther.load_cohort, parts, "kind")
+    assert "expected one of its tables (*.csv: test.csv, train.csv)" in refused(panther.load_cohort, parts, "kind")
     assert "`split=train`" in refused(panther.train, BAGS, parts, label="kind")
     assert "`split=train`" in refused(panther.fit_prototypes, BAGS, 2, table=parts)
-    assert "give one of its tables" in refused(
+    assert "expected one of its tables" in refused(
         panther.retrieval, panther.embed_cohort(BAGS, method="mean"), parts, "kind"
     )

@@ -96,12 +96,12 @@ def error_context(source: object) -> Iterator[None]:
 
 
 def suggestion(name: str, known: Collection[str], aliases: Mapping[str, str] | None = None, limit: int = 40) -> str:
-    """What was probably meant, then what is known: ``did you mean 'ot'? Known are panther, ot``."""
-    asked, plain = str(name).lower(), {entry.lower(): entry for entry in known}
-    close = difflib.get_close_matches(asked, plain, n=1)
-    meant = (aliases or {}).get(asked) or (plain[close[0]] if close else None)
+    """The closest name, then what is known: ``did you mean 'ot'? Known are panther, ot``."""
+    typed, plain = str(name).lower(), {entry.lower(): entry for entry in known}
+    close = difflib.get_close_matches(typed, plain, n=1)
+    guess = (aliases or {}).get(typed) or (plain[close[0]] if close else None)
     names = listed(known, limit) or "none"
-    return f"did you mean {meant!r}? Known are {names}" if meant in known else f"known are {names}"
+    return f"did you mean {guess!r}? Known are {names}" if guess in known else f"known are {names}"
 
 
 def describe(error: Exception) -> str:

@@ -194,8 +194,8 @@ class Prototypes:
         """Arrays become tensors; what no patch could be compared with is refused."""
         object.__setattr__(self, "centroids", as_centroids(self.centroids))
         for name in ("within_variance", "occupancy", "surprise"):
-            if (given := getattr(self, name)) is not None:
-                object.__setattr__(self, name, as_tensor(f"`{name}=`", given, "expected is an array of numbers"))
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, as_tensor(name, value, "expected an array of numbers"))
 
     def __len__(self) -> int:
         return int(self.centroids.shape[0])

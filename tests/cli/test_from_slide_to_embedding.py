@@ -74,7 +74,7 @@ def test_an_encoder_without_weights_is_refused_before_the_work(slide, run):
     given = ("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "-j", 1)
     (slide / "wrong.pth").write_bytes(b"no weights")
     for wrong, words in (
-        (("--encoder", "ctranspath"), "cannot be fetched by a program"),
+        (("--encoder", "ctranspath"), "`weights=FILE`"),
         (("--encoder", "resnet50", "--weights", "wrong.pth"), "wrong.pth"),
     ):
         _, err = run(*given, *wrong, code=2)
@@ -97,10 +97,8 @@ def test_progress_counts_patches_and_reaches_the_end_also_when_half_was_done_bef
     advanced = []
 
     class Recorded:
-        def advance(self, count=1):
+        def advance(self, count=1, what="features, 1 of 1 slides, patches"):
             advanced.append(count)
-
-        def describe(self, what):
             assert what == "features, 1 of 1 slides, patches"
 
     @contextmanager

@@ -149,7 +149,7 @@ def test_what_cannot_be_compared_is_said(file, bags, tmp_path):
     with pytest.raises(InputError, match="no such file or folder"):
         panther.similar(tmp_path / "none.csv", "S04")
     (tmp_path / "cut.npz").write_bytes(b"PK\x03\x04 no archive")
-    with pytest.raises(InputError, match="cannot be read as embeddings"):
+    with pytest.raises(InputError, match=r"cut\.npz: not a readable"):
         panther.similar(tmp_path / "cut.npz", "S04")
     averages = panther.embed_cohort(bags, PROTOTYPES, readout="wa")
     with pytest.raises(InputError, match="not whole mixtures"):
@@ -170,14 +170,14 @@ def test_slides_with_nan_are_refused_as_a_query_and_never_found(table):
 
 
 def test_vectors_stay_in_the_file_until_they_are_touched(table, tmp_path):
-    for name in ("slides.h5ad", "slides.npz"):
-        for dtype in ("float32", "float16"):
-            write_embeddings(table, tmp_path / name, dtype)
-            opened = open_embeddings(tmp_path / name)
-            np.testing.assert_array_equal(opened.rows.numpy(), table.vectors.astype(dtype))
-            assert opened.mixtures == C
-            (tmp_path / name).write_bytes(bytes((tmp_path / name).stat().st_size))  # in place: the mapping sees it
-            assert not opened.rows.numpy().any()
+    path = tmp_path / "slides.h5ad"
+    for dtype in ("float32", "float16"):
+        write_embeddings(table, path, dtype)
+        opened = open_embeddings(path)
+        np.testing.assert_array_equal(opened.rows.numpy(), table.vectors.astype(dtype))
+        assert opened.mixtures == C
+        path.write_bytes(bytes(path.stat().st_size))  # in place: the mapping sees it
+        assert not opened.rows.numpy().any()
 
 
 def test_vectors_of_a_slide_encoder_are_searched_without_reasons(table, tmp_path):

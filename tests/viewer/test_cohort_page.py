@@ -163,7 +163,7 @@ def test_predictions_of_a_model_are_those_of_panther_predict(cohort_folder):
 @pytest.mark.parametrize(
     ("options", "status"),
     [
-        ({"plane": "umap:nothing"}, 422),
+        ({"plane": "umap:nothing"}, 404),
         ({"plane": "pca:pi", "colour": "pi:99"}, 404),
         ({"plane": "pca:pi", "colour": "pi:-1"}, 404),
         ({"plane": "pca:pi", "colour": "column:../../etc/passwd"}, 404),

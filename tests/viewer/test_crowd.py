@@ -4,14 +4,13 @@ import os
 import signal
 import socket
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
 
-from panther.engine import Work, map_all, open_executor
+from panther.engine import map_all, open_executor
 from panther.errors import InputError
 from panther.viewer.contents import Contents, find_contents
 from panther.viewer.serve import Viewer
@@ -65,19 +64,6 @@ def test_workers_that_were_killed_are_replaced(guarded):
     for _ in range(3):
         os.kill(guarded.compute(own_process), signal.SIGKILL)
         assert guarded.compute(twice, 3) == 6
-
-
-def test_a_pool_whose_idle_workers_were_all_killed_goes_on():
-    with open_executor(2) as pool:
-        for _ in range(3):
-            for pid in set(map_all(own_process_of, range(50), "", Work(pool))):
-                os.kill(pid, signal.SIGKILL)
-            time.sleep(0.3)
-            assert map_all(twice, range(4), "", Work(pool)) == [0, 2, 4, 6]
-
-
-def own_process_of(_: int) -> int:
-    return os.getpid()
 
 
 @pytest.fixture

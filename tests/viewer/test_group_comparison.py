@@ -40,7 +40,7 @@ def test_groups_are_compared_over_patients_as_scipy_does():
     order = np.argsort(p)
     holm = np.empty(4)
     holm[order] = np.minimum(1, np.maximum.accumulate(np.array(p)[order] * np.arange(4, 0, -1)))
-    rows = {row["prototype"]: row for row in found.rows}
+    rows = {row["prototype"]: row for row in found["rows"]}
     for c in range(4):
         assert rows[c]["p"] == pytest.approx(holm[c], rel=1e-9)
         assert rows[c]["difference"] == pytest.approx(means["A"][:, c].mean() - means["B"][:, c].mean())
@@ -50,10 +50,10 @@ def test_groups_are_compared_over_patients_as_scipy_does():
         method="percentile", rng=np.random.default_rng(1),
     ).confidence_interval  # fmt: skip
     assert (rows[0]["low"], rows[0]["high"]) == pytest.approx((other.low, other.high), abs=0.012)
-    assert found.rows[0]["prototype"] == 0
-    assert found.rows[0]["p"] < 0.05
-    assert "C0" in found.sentence
-    assert found.counts["A"] == {"patients": 18, "slides": len(groups["A"])}
+    assert found["rows"][0]["prototype"] == 0
+    assert found["rows"][0]["p"] < 0.05
+    assert "C0" in found["sentence"]
+    assert found["counts"]["A"] == {"patients": 18, "slides": len(groups["A"])}
 
 
 def test_a_patient_on_both_sides_counts_on_neither():
@@ -62,9 +62,9 @@ def test_a_patient_on_both_sides_counts_on_neither():
     groups["A"].remove(moved)
     groups["B"].add(moved)
     found = compare(groups, shares, patient_of, ["C0", "C1", "C2", "C3"])
-    assert found.counts["A"]["patients"] == 17
-    assert found.counts["B"]["patients"] == 22
-    assert any(patient_of[moved] in note for note in found.notes)
+    assert found["counts"]["A"]["patients"] == 17
+    assert found["counts"]["B"]["patients"] == 22
+    assert any(patient_of[moved] in note for note in found["notes"])
 
 
 def test_groups_come_from_the_page(client, bench):

@@ -153,12 +153,6 @@ def test_read_only_linked_or_full_is_one_sentence_and_nothing_is_lost(book, monk
         linked.change(linked.now().version, 0, {"name": "a"})
 
 
-def test_the_history_is_bounded(book, monkeypatch):
-    for number in range(viewer_names.STEPS + 3):
-        book._steps.append(viewer_names.Step(0, {}, {}, "", str(number)))
-    assert len(book._steps) == viewer_names.STEPS
-
-
 def test_names_through_the_routes(client: FlaskClient, cohort_folder: Path):
     found = client.get("/api/names").get_json()
     assert [one["title"] for one in found["prototypes"]] == ["C0 stroma", "C1 tumour nest", "C2"]

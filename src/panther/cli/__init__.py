@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import pkgutil
+import re
 import signal
 import sys
 import threading
@@ -116,7 +117,9 @@ def command_of(verb: Verb) -> Callable[..., int]:
     parameters = [p if p.default else p.replace(annotation=Annotated[p.annotation, HIDDEN]) for p in parameters]
     command.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    command.__doc__, command.__name__ = verb.function.__doc__, verb.function.__name__
+    # roles and doubled quotes are for the documentation's pages
+    command.__doc__ = re.sub(r":\w+:(?=`)|(?<=`)`|`(?=`)", "", inspect.getdoc(verb.function) or "")
+    command.__name__ = verb.function.__name__
     return command
 
 

@@ -14,9 +14,7 @@ from panther.storage.tables import as_table, with_points
 LOWEST, HIGHEST = 0.05, 5.0  # um/px, from oil immersion to a macro camera
 ANISOTROPY = 0.02  # largest relative difference of the two axes
 AGREES = 0.02  # largest relative difference at which a given value is what the file says, too
-OVERRIDE = (
-    "give the true value: `slide_mpp=0.25` (`mpp=0.25` of open_slide), or a `slide_mpp_table=` with columns wsi, mpp"
-)
+OVERRIDE = "give the true value: `slide_mpp=0.25`, or a `slide_mpp_table=` with columns wsi, mpp"
 
 _MICROMETRES = {"inch": 25400.0, "centimeter": 10000.0, "2": 25400.0, "3": 10000.0}
 _TO_MICROMETRES = {"µm": 1.0, "um": 1.0, "μm": 1.0, "nm": 1e-3, "mm": 1e3, "cm": 1e4, "": 1.0}

@@ -252,28 +252,7 @@ class _Painter:
 
 
 def open_slide(path: Path | str, mpp: float | None = None) -> Slide:
-    """Open a slide by trying the readers in turn.
-
-    Parameters
-    ----------
-    path : path
-        Slide file of any scanner, a TIFF or a plain image, or a folder of DICOM files, which is one slide.
-    mpp : float, optional
-        Micrometres per pixel at level 0, where the file does not say it or is wrong.
-
-    Returns
-    -------
-    Slide
-        Sizes, levels, a resolution that was checked, and `read_region`.
-
-    Examples
-    --------
-    >>> import numpy as np, panther
-    >>> from PIL import Image
-    >>> Image.fromarray(np.full((300, 400, 3), 240, np.uint8)).save("slide.png")
-    >>> panther.open_slide("slide.png", mpp=0.5).dimensions
-    (400, 300)
-    """
+    """Open a slide by trying the readers in turn; ``mpp`` is its resolution, where the file does not say it or is wrong."""
     import panther.slides.readers  # noqa: F401  (registers them; here because they need this module)
 
     path = Path(path)

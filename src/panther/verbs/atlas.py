@@ -21,27 +21,14 @@ def make_atlas(
     names: p.PrototypeNames = None,
     output: p.RequiredFolder = None,
     *,
-    groups: Annotated[
-        list[str] | None,
-        p.option(
-            "Column to compare shares by; text: groups, numbers: Spearman; repeatable.",
-            panel=p.SLIDES,
-            metavar="COLUMN",
-        ),
-    ] = None,
-    site_column: Annotated[
-        str | None, p.option("Column of the site, to compare shares by; its values are names.", panel=p.SLIDES)
-    ] = None,
+    groups: Annotated[list[str] | None, p.option(panel=p.SLIDES, metavar="COLUMN")] = None,
+    site_column: Annotated[str | None, p.option(panel=p.SLIDES)] = None,
     split: p.Split = None,
     slide_column: p.SlideColumn = None,
     patient_column: p.PatientColumn = None,
     method: p.Method = "panther",
     preset: p.Preset = None,
-    exemplars: Annotated[
-        int,
-        Field(ge=1, le=64, strict=True),
-        p.option("Nearest patches per prototype, and as many random ones.", panel=p.PICTURES),
-    ] = 8,
+    exemplars: Annotated[int, Field(ge=1, le=64, strict=True), p.option(panel=p.PICTURES)] = 8,
     seed: p.Seed = 0,
     slide_mpp: p.SlideMpp = None,
     slide_mpp_table: p.SlideMppTable = None,
@@ -68,7 +55,7 @@ def make_atlas(
     output : folder, optional
         Where tables and pictures are written.
     groups : list of str, optional
-        Columns of the table to compare shares by: groups where they are text, Spearman's correlation where they are numbers.
+        Columns of the table to compare shares by; text: groups, numbers: Spearman's correlation.
     site_column : str, optional
         Column of the site, to compare shares by; its values are names, never numbers.
     split : str, optional

@@ -21,15 +21,8 @@ def attribute(
     names: p.PrototypeNames = None,
     output: p.RequiredFolder = None,
     *,
-    kind: Annotated[
-        Literal["exact", "shapley", "integrated-gradients"] | None,
-        p.option(
-            "exact (linear heads, the default there), shapley (elsewhere) or integrated-gradients.", panel=p.METHOD
-        ),
-    ] = None,
-    pairs: Annotated[
-        int, Field(ge=2, strict=True), p.option("Shapley: pairs of orders to average over.", panel=p.METHOD)
-    ] = 8,
+    kind: Annotated[Literal["exact", "shapley", "integrated-gradients"] | None, p.option(panel=p.METHOD)] = None,
+    pairs: Annotated[int, Field(ge=2, strict=True), p.option(panel=p.METHOD)] = 8,
     seed: p.Seed = 0,
     table: p.TableLike = None,
     split: p.Split = None,
@@ -37,9 +30,7 @@ def attribute(
     patient_column: p.PatientColumn = None,
     site_column: p.SiteColumn = None,
     level: p.Level = "slide",
-    maps: Annotated[
-        bool, p.option("Draw every slide with coordinates.", panel=p.PICTURES, negative="--no-maps")
-    ] = True,
+    maps: Annotated[bool, p.option(panel=p.PICTURES, negative="--no-maps")] = True,
     max_side: p.MaxSide = 1024,
     slide_mpp: p.SlideMpp = None,
     slide_mpp_table: p.SlideMppTable = None,
@@ -63,7 +54,7 @@ def attribute(
     output : folder, optional
         Where numbers and pictures are written.
     kind : {"exact", "shapley", "integrated-gradients"}, optional
-        How a prediction is shared out: exactly for linear heads, by Shapley values elsewhere.
+        How a prediction is shared out: exact (linear heads, the default there), shapley (elsewhere) or integrated-gradients.
     pairs : int, default=8
         Shapley values: antithetic pairs of orders, where there are too many players to try all coalitions.
     seed : int, default=0
@@ -77,7 +68,7 @@ def attribute(
     level : {"slide", "patient"}
         One prediction per slide, or per patient (requires ``table``).
     maps : bool, default=True
-        Whether every slide with coordinates gets a picture in ``output``.
+        Draw every slide with coordinates into ``output``.
     max_side : int, default=1024
         Longest side of a picture, pixels.
     slide_mpp, slide_mpp_table
@@ -144,9 +135,7 @@ def attribute(
 
 @verb("kaplan-meier", "Look")
 def kaplan_meier(
-    proportions: Annotated[
-        Any, p.option("Embeddings of `panther embed`, or pi.csv of `panther atlas`.", text=p.as_path, metavar="FILE")
-    ],
+    proportions: Annotated[Any, p.option(text=p.as_path, metavar="FILE")],
     table: p.RequiredTable,
     survival: p.Survival = None,
     *,
@@ -164,8 +153,7 @@ def kaplan_meier(
     Parameters
     ----------
     proportions : path, DataFrame, EmbeddingTable or AnnData
-        How much of each prototype every slide has: embeddings of `embed_cohort` or their file, `pi.csv` of an atlas, or a data frame
-        with the columns C0, C1, ... and the slides in the column `slide` or in the index.
+        Embeddings of `panther embed`, or `pi.csv` of `panther atlas`; or a data frame with columns C0, C1, ... and slides in `slide` or the index.
     table : path or DataFrame
         Clinical table, one row per slide.
     survival : str, optional

@@ -17,29 +17,17 @@ if TYPE_CHECKING:
 
 @verb("splits", "Predict and compare")
 def make_splits(
-    cohort: Annotated[
-        Any, p.option("Clinical table, or splits whose rows are joined or checked.", text=Path, metavar="TABLE")
-    ],
-    scheme: Annotated[
-        Literal["kfold", "site-kfold", "holdout"] | None,
-        p.option("kfold by default; without it splits that are there are checked.", panel=p.FOLDS),
-    ] = None,
-    k: Annotated[
-        int, Field(ge=2, strict=True), p.option("Number of folds.", panel=p.FOLDS, name=["-k", "--folds"])
-    ] = 5,
+    cohort: Annotated[Any, p.option(text=Path, metavar="TABLE")],
+    scheme: Annotated[Literal["kfold", "site-kfold", "holdout"] | None, p.option(panel=p.FOLDS)] = None,
+    k: Annotated[int, Field(ge=2, strict=True), p.option(panel=p.FOLDS, name=["-k", "--folds"])] = 5,
     *,
     shares: p.Shares = (0.8, 0.1, 0.1),
-    val: Annotated[bool, p.option("The next fold of a k-fold validates.", panel=p.FOLDS)] = False,
+    val: Annotated[bool, p.option(panel=p.FOLDS)] = False,
     seed: p.Seed = 0,
-    seconds: Annotated[
-        float, Field(gt=0), p.option("Time limit for the solver of site-kfold, seconds.", panel=p.FOLDS)
-    ] = 30.0,
-    check: Annotated[
-        Path | None,
-        p.option("Splits to check against TABLE, e.g. CLAM's folder of splits_0.csv.", panel=p.FOLDS, metavar="PATH"),
-    ] = None,
+    seconds: Annotated[float, Field(gt=0), p.option(panel=p.FOLDS)] = 30.0,
+    check: Annotated[Path | None, p.option(panel=p.FOLDS, metavar="PATH")] = None,
     label: p.Label = None,
-    classes: Annotated[p.Names, p.option("Classes in their order; others are left out.", panel=p.OUTCOME)] = None,
+    classes: Annotated[p.Names, p.option(panel=p.OUTCOME)] = None,
     survival: p.Survival = None,
     time: p.Time = None,
     event: p.Event = None,
@@ -51,14 +39,14 @@ def make_splits(
     patient_column: p.PatientColumn = None,
     site_column: p.SiteColumn = None,
     output: p.OutputFolder = None,
-    name: Annotated[str | None, p.option("Name of the splits; the table's by default.")] = None,
+    name: str | None = None,
 ) -> "Splits":
     """Divide a cohort into training, validation and test parts by patient, or check splits for leakage.
 
     Parameters
     ----------
     cohort : Cohort, path or DataFrame
-        As :func:`panther.load_cohort` returns it, a clinical table, or a folder of splits.
+        Clinical table, or a folder of splits, which are joined or checked; in Python also a `Cohort`.
     scheme : "kfold", "site-kfold" or "holdout", optional
         Folds with the same share of each class (of events and times, of small and large values, of each label), folds that also keep
         every site whole, or one split. By default "kfold"; a folder of splits is then checked, not divided again.
@@ -67,11 +55,11 @@ def make_splits(
     shares : tuple of float
         Train, validation and test of a holdout, in parts of any sum.
     val : bool
-        Whether the next fold of a k-fold validates.
+        The next fold of a k-fold validates.
     seed : int
         Same seed and table: same splits.
     seconds : float
-        Time limit for the solver of "site-kfold".
+        Time limit for the solver of site-kfold, seconds.
     check : path, optional
         Splits that name slides only (CLAM's `splits_0.csv`), to be checked against the table.
     label : str, optional

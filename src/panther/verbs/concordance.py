@@ -27,45 +27,18 @@ def _parse_window(text: str) -> list[float]:
 
 @verb("tissue-classifier", "Look")
 def train_tissue_classifier(
-    tiles: Annotated[
-        Path,
-        p.option("Folder with a sub-folder of tile images (or feature files) per class.", metavar="TILES"),
-    ],
+    tiles: Annotated[Path, p.option(metavar="TILES")],
     output: p.RequiredFile = None,
     *,
-    encoder: Annotated[
-        str | None,
-        p.option(
-            "Name of `panther encoders`, timm:NAME or module.path:factory.",
-            panel=p.ENCODER,
-            completer=p.names_of("panther.encoders:encoders"),
-        ),
-    ] = None,
-    weights: Annotated[
-        Path | None, p.option("File of weights (.safetensors, .pth, .bin).", panel=p.ENCODER, metavar="FILE")
-    ] = None,
-    per_class: Annotated[
-        int, Field(ge=2, strict=True), p.option("Tiles of each class at most, drawn at random.", panel=p.METHOD)
-    ] = 500,
-    folds: Annotated[
-        int,
-        Field(ge=2, strict=True),
-        p.option("Folds of the cross-validation that judges the classifier.", panel=p.METHOD),
-    ] = 5,
+    encoder: Annotated[str | None, p.option(panel=p.ENCODER, completer=p.names_of("panther.encoders:encoders"))] = None,
+    weights: Annotated[Path | None, p.option(panel=p.ENCODER, metavar="FILE")] = None,
+    per_class: Annotated[int, Field(ge=2, strict=True), p.option(panel=p.METHOD)] = 500,
+    folds: Annotated[int, Field(ge=2, strict=True), p.option(panel=p.METHOD)] = 5,
     seed: p.Seed = 0,
     device: p.Device = "auto",
-    precision: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16"],
-        p.option("Precision of the encoder; auto: bfloat16 on a GPU.", panel=p.ENCODER),
-    ] = "auto",
-    batch: Annotated[
-        int, Field(ge=0, strict=True), p.option("Patches per batch; 0: as suits the device.", panel=p.ENCODER)
-    ] = 0,
-    workers: Annotated[
-        int,
-        Field(ge=0),
-        p.option("Worker processes, one thread each; 0: one per core.", panel=p.RUNNING, short="-j", metavar="N"),
-    ] = 0,
+    precision: Annotated[Literal["auto", "float32", "bfloat16", "float16"], p.option(panel=p.ENCODER)] = "auto",
+    batch: Annotated[int, Field(ge=0, strict=True), p.option(panel=p.ENCODER)] = 0,
+    workers: Annotated[int, Field(ge=0), p.option(panel=p.RUNNING, short="-j", metavar="N")] = 0,
 ) -> "TissueClassifier":
     """Train a classifier of tissue on labelled tiles: logistic regression on an encoder's features, cross-validated.
 
@@ -76,17 +49,23 @@ def train_tissue_classifier(
     output : path, optional
         File to write.
     encoder : str, optional
-        Encoder of the slides' features; lite0 for images.
+        Name of `panther encoders`, `timm:NAME` or `module.path:factory`: that of the slides' features; lite0 for images.
     weights : path, optional
-        File of the encoder's weights.
+        File of the encoder's weights (.safetensors, .pth, .bin).
     per_class : int, default=500
         Tiles of each class at most, drawn at random.
     folds : int, default=5
         Folds of the cross-validation that judges the classifier.
     seed : int, default=0
         Same seed and input: same result.
-    device, precision, batch, workers
+    device
         Device, precision and batch size (0: as suits the device) of the encoder, and processes that decode images.
+    precision
+        Precision of the encoder; auto: bfloat16 on a GPU.
+    batch
+        Patches per batch; 0: as suits the device.
+    workers
+        Worker processes, one thread each; 0: one per core.
 
     Returns
     -------
@@ -132,33 +111,19 @@ def train_tissue_classifier(
 def concordance(
     features: p.Features,
     prototypes: p.RequiredPrototypes,
-    classifier: Annotated[Any, p.option("File of `panther tissue-classifier`.", text=p.as_path, metavar="FILE")] = None,
-    patch_labels: Annotated[
-        Any, p.option("Instead: CSV of patches, slide_id,x,y,label.", text=p.as_path, metavar="FILE")
-    ] = None,
+    classifier: Annotated[Any, p.option(text=p.as_path, metavar="FILE")] = None,
+    patch_labels: Annotated[Any, p.option(text=p.as_path, metavar="FILE")] = None,
     slides: p.SlideImages = None,
     names: p.PrototypeNames = None,
     output: p.RequiredFolder = None,
     *,
-    positive: Annotated[
-        p.Names, p.option("Classes that are tumour, e.g. aca,scc: its heatmaps side by side.", panel=p.PICTURES)
-    ] = None,
-    class_from: Annotated[
-        Literal["members", "centroid"],
-        p.option("Source of a prototype's class: members (majority) or centroid.", panel=p.METHOD),
-    ] = "members",
+    positive: Annotated[p.Names, p.option(panel=p.PICTURES)] = None,
+    class_from: Annotated[Literal["members", "centroid"], p.option(panel=p.METHOD)] = "members",
     region: Annotated[
         tuple[Coordinate, Coordinate, Length, Length] | None,
-        p.option(
-            "Part to enlarge, x,y,w,h at level 0; else where most tumour is.",
-            panel=p.PICTURES,
-            text=_parse_window,
-            metavar="X,Y,W,H",
-        ),
+        p.option(panel=p.PICTURES, text=_parse_window, metavar="X,Y,W,H"),
     ] = None,
-    maps: Annotated[
-        bool, p.option("Draw every slide with coordinates.", panel=p.PICTURES, negative="--no-maps")
-    ] = True,
+    maps: Annotated[bool, p.option(panel=p.PICTURES, negative="--no-maps")] = True,
     method: p.Method = "panther",
     preset: p.Preset = None,
     slide_mpp: p.SlideMpp = None,
@@ -178,9 +143,9 @@ def concordance(
     prototypes : Prototypes or path
         What is compared.
     classifier : TissueClassifier or path, optional
-        Source of the patches' classes; or give ``patch_labels``.
+        File of `panther tissue-classifier`; or give ``patch_labels``.
     patch_labels : path or DataFrame, optional
-        Classes that people gave: a table with the columns slide_id, x, y (upper left corner) and label.
+        Table of patches labelled by people: slide_id, x, y (upper left corner), label.
     slides : path or mapping, optional
         Images of the slides, for the pictures.
     names : path or mapping, optional
@@ -188,13 +153,13 @@ def concordance(
     output : folder, optional
         Where tables, suggested names and pictures are written.
     positive : list of str, optional
-        Classes that are tumour: the posterior of their prototypes is compared with the classes' probability, patch by patch.
+        Classes that are tumour, e.g. aca,scc: their probability is compared with the posterior of their prototypes, patch by patch.
     class_from : {"members", "centroid"}
         Source of a prototype's class: the majority of its patches, or its centroid.
     region : (x, y, width, height), optional
-        Part of the only slide to enlarge, in level-0 pixels; by default where most tumour is.
+        Part of the only slide to enlarge, x,y,w,h at level 0; by default where most tumour is.
     maps : bool, default=True
-        Whether every slide with coordinates gets pictures in ``output``.
+        Draw every slide with coordinates into ``output``.
     method, preset : str, optional
         `panther`, `ot`, `h2t` or `protocounts`; `paper`, `published-code` or `calibrated`.
     slide_mpp : float, optional

@@ -21,10 +21,7 @@ PANEL = "Data"
 
 @verb("inspect", PANEL)
 def inspect(
-    paths: Annotated[list[Path], p.option("Files, or folders (searched in depth).", metavar="PATH...")],
-    *,
-    deep: Annotated[bool, p.option("Read all features to find NaN and infinite numbers.")] = False,
-    workers: p.Workers = "auto",
+    paths: Annotated[list[Path], p.option(metavar="PATH...")], *, deep: bool = False, workers: p.Workers = "auto"
 ) -> "Contents":
     """Show what files hold: format, slides, patches, dimensions, encoder, problems.
 
@@ -33,7 +30,7 @@ def inspect(
     paths : list of path
         Files, or folders (searched in depth).
     deep : bool
-        Whether all features are read to find NaN and infinite numbers.
+        Read all features to find NaN and infinite numbers.
     workers : int or str, default="auto"
         Worker processes (1: this process, 0: one per core), or a Dask cluster, ``"tcp://HOST:PORT"`` or ``"slurm:OPTIONS.yaml"``.
 
@@ -118,16 +115,9 @@ def convert(
     source: p.Features,
     output: p.RequiredFolder = None,
     *,
-    to: Annotated[Literal["trident", "clam", "npy", "safetensors"], p.option("Layout of the new files.")] = "trident",
-    dtype: Annotated[
-        Literal["keep", "float16", "float32", "float64"],
-        p.option("Type of the numbers; float16 takes half the space and time."),
-    ] = "keep",
-    slide_mpp: Annotated[
-        float | None,
-        Field(ge=0.05, le=5),
-        p.option("Resolution of the slides at level 0, um/px, for coordinates in micrometres.", panel=p.SLIDES),
-    ] = None,
+    to: Literal["trident", "clam", "npy", "safetensors"] = "trident",
+    dtype: Literal["keep", "float16", "float32", "float64"] = "keep",
+    slide_mpp: Annotated[float | None, Field(ge=0.05, le=5), p.option(panel=p.SLIDES)] = None,
     encoder_name: p.EncoderName = None,
     workers: p.Workers = "auto",
     part: p.Part = "",
@@ -141,9 +131,9 @@ def convert(
     output
         Folder to write to.
     to : str, default="trident"
-        `trident` (.h5), `clam` (.h5, without encoder and patch size), `npy` (features alone) or `safetensors`.
+        Layout: `trident` (.h5), `clam` (.h5, without encoder and patch size), `npy` (features alone) or `safetensors`.
     dtype : str, default="keep"
-        Type of the numbers: `keep`, `float16`, `float32` or `float64`.
+        Type of the numbers; float16 takes half the space and time.
     slide_mpp : float, optional
         Resolution of the slides at level 0, um/px: coordinates in micrometres (STAMP) become pixels.
     encoder_name : str, optional
@@ -204,9 +194,7 @@ class Step:
 
 
 @verb("status", PANEL)
-def status(
-    folder: Annotated[Path, p.option("Folder of `panther slides` or `panther run`.", metavar="FOLDER")],
-) -> "Status":
+def status(folder: Annotated[Path, p.option(metavar="FOLDER")]) -> "Status":
     """Count what is done, failed (with reasons) and left in a job or study folder; nothing is changed.
 
     Parameters

@@ -19,7 +19,7 @@ def embed_cohort(
     method: p.Method = "panther",
     *,
     preset: p.Preset = None,
-    readout: Annotated[str | None, p.option("panther: all (default), wa, top or bottom.", panel=p.METHOD)] = None,
+    readout: Annotated[str | None, p.option(panel=p.METHOD)] = None,
     blocks: Annotated[p.Names, p.option(panel=p.METHOD)] = None,
     table: p.TableLike = None,
     split: p.Split = None,
@@ -30,7 +30,7 @@ def embed_cohort(
     encoder_name: p.EncoderName = None,
     allow_mixed_resolution: p.MixedResolution = False,
     output: p.RequiredFile = None,
-    dtype: Annotated[Literal["float32", "float16"], p.option("Type of the stored numbers.")] = "float32",
+    dtype: Literal["float32", "float16"] = "float32",
     workers: p.Workers = "auto",
     device: p.Device = "auto",
     **settings: Any,
@@ -45,8 +45,10 @@ def embed_cohort(
         Fitted prototypes, or their file; methods without prototypes need none.
     method : str, default="panther"
         `panther`, `ot`, `h2t`, `protocounts` or `deepsets`; without prototypes `mean`, `mean-std`, `max` or `top-k`.
-    preset, readout : str, optional
+    preset : str, optional
         Of the method `panther`: `paper`, `published-code` or `calibrated`; `all`, `wa`, `top` or `bottom`.
+    readout : str, optional
+        panther: all (default), wa, top or bottom.
     blocks
         panther: what follows the mixture: space (requires coordinates), tail, or both: space,tail.
     table : path or DataFrame, optional

@@ -15,46 +15,19 @@ if TYPE_CHECKING:
 
 @verb("map", "Look")
 def make_map(
-    source: Annotated[
-        Any,
-        p.option("Feature file or folder; or a slide, with --features.", text=p.as_path, metavar="FEATURES|SLIDE"),
-    ],
+    source: Annotated[Any, p.option(text=p.as_path, metavar="FEATURES|SLIDE")],
     prototypes: p.PrototypesLike = None,
-    model: Annotated[
-        Any,
-        p.option(
-            "Instead of -p, a model of `panther train`: its prototypes, or its network's attention.",
-            panel=p.PROTOTYPES,
-            text=p.as_path,
-            metavar="FILE",
-        ),
-    ] = None,
+    model: Annotated[Any, p.option(panel=p.PROTOTYPES, text=p.as_path, metavar="FILE")] = None,
     slides: p.SlideImages = None,
     names: p.PrototypeNames = None,
     output: p.RequiredFolder = None,
     *,
-    features: Annotated[
-        Any,
-        p.option("Features of the slide: a file or folder.", panel=p.SLIDES, text=p.as_path, metavar="PATH"),
-    ] = None,
+    features: Annotated[Any, p.option(panel=p.SLIDES, text=p.as_path, metavar="PATH")] = None,
     method: p.Method = "panther",
     preset: p.Preset = None,
-    prototype: Annotated[
-        int | str | None,
-        p.option(
-            "Heatmap of one prototype (C3) or all; the largest beside the map by default.",
-            panel=p.PICTURES,
-            metavar="C",
-        ),
-    ] = None,
-    attention: Annotated[
-        Literal["rank", "linear"] | None,
-        p.option("Networks: rank of the attention within the slide (default), or linear.", panel=p.PICTURES),
-    ] = None,
-    contours: Annotated[
-        Path | None,
-        p.option("GeoJSON of the tissue's outline, or the folder of them.", panel=p.PICTURES, metavar="PATH"),
-    ] = None,
+    prototype: Annotated[int | str | None, p.option(panel=p.PICTURES, metavar="C")] = None,
+    attention: Annotated[Literal["rank", "linear"] | None, p.option(panel=p.PICTURES)] = None,
+    contours: Annotated[Path | None, p.option(panel=p.PICTURES, metavar="PATH")] = None,
     max_side: p.MaxSide = 2048,
     background: p.Background = "grey",
     opacity: p.Opacity = None,
@@ -65,12 +38,7 @@ def make_map(
     formats: Annotated[
         list[Literal["png", "svg", "tiff", "geojson", "csv"]] | None,
         BeforeValidator(p.split_names),
-        p.option(
-            "Any of png,svg,tiff,geojson,csv; png,geojson,csv where there are prototypes.",
-            panel=p.PICTURES,
-            text=p.split_names,
-            metavar="A,B,C",
-        ),
+        p.option(panel=p.PICTURES, text=p.split_names, metavar="A,B,C"),
     ] = None,
     part: p.Part = "",
     workers: p.Workers = "auto",
@@ -84,11 +52,11 @@ def make_map(
     Parameters
     ----------
     source : path, list, mapping or bag
-        Features with coordinates; or a slide's image, with ``features``.
+        Features with coordinates (a file or folder); or a slide's image, with ``features``.
     prototypes : Prototypes or path, optional
         What is mapped; or give ``model``.
     model : Model or path, optional
-        A trained model: its prototypes are mapped or, where it is a network, its attention.
+        Instead of prototypes, a model of `panther train`: its prototypes or, where it is a network, its attention.
     slides : path or mapping, optional
         The slide's image, a folder of images, or images by the slides' names; without it maps lie on a blank grid.
     names : path or mapping, optional
@@ -96,11 +64,11 @@ def make_map(
     output : folder, optional
         Where pictures and regions are written. Without it nothing is written and the maps are returned.
     features : optional
-        Features, where ``source`` is a slide.
+        Features (a file or folder), where ``source`` is a slide.
     method, preset : str, optional
         `panther`, `ot`, `h2t` or `protocounts` (the nearest prototype); `paper`, `published-code` or `calibrated`.
     prototype : int or str, optional
-        Prototype (3 or "C3") that gets a heatmap of its own, or "all"; the largest one stands beside the map by default.
+        Prototype (3 or "C3") with a heatmap, or "all"; by default the largest one stands beside the map.
     attention : {"rank", "linear"}, optional
         Networks: colours by the rank of the attention within the slide (default), or in proportion to it.
     contours : path, optional

@@ -35,46 +35,15 @@ def train(
     patient_column: p.PatientColumn = None,
     site_column: p.SiteColumn = None,
     method: Annotated[
-        str,
-        p.option(
-            "A method of `panther embed`, or a network: abmil, transmil, dsmil, attnmisl, ilra.",
-            panel=p.METHOD,
-            completer=p.names_of("panther.aggregators:aggregators", "panther.mil:networks"),
-        ),
+        str, p.option(panel=p.METHOD, completer=p.names_of("panther.aggregators:aggregators", "panther.mil:networks"))
     ] = "panther",
-    covariates: Annotated[
-        list[Any] | None,
-        p.option("Column that the model reads beside the embedding, e.g. age; repeatable.", panel=p.OUTCOME),
-    ] = None,
-    head: Annotated[
-        str,
-        p.option(
-            "probe, linear, mlp, structured, paper-classification, paper-survival.",
-            panel=p.METHOD,
-            completer=p.names_of("panther.models.heads:head_names"),
-        ),
-    ] = "probe",
-    loss: Annotated[
-        str | None,
-        p.option(
-            "cross-entropy, ordinal; cox, nll, ranking; mse, huber; binary-cross-entropy. By default the first of its kind.",
-            panel=p.METHOD,
-            completer=p.names_of("panther.models.tasks:tasks"),
-        ),
-    ] = None,
+    covariates: Annotated[list[Any] | None, p.option(panel=p.OUTCOME)] = None,
+    head: Annotated[str, p.option(panel=p.METHOD, completer=p.names_of("panther.models.heads:head_names"))] = "probe",
+    loss: Annotated[str | None, p.option(panel=p.METHOD, completer=p.names_of("panther.models.tasks:tasks"))] = None,
     prototypes: p.PrototypesLike = None,
-    n_prototypes: Annotated[
-        p.Count | None, p.option("Number of prototypes to be fitted; 16 by default.", panel=p.PROTOTYPES, short="-C")
-    ] = None,
-    epochs: Annotated[p.Count | None, p.option("Epochs, instead of the paper's.", panel=p.METHOD)] = None,
-    calibrate: Annotated[
-        int | None,
-        Field(ge=0, le=100, strict=True),
-        p.option(
-            "Inner folds whose held-out predictions calibrate the probabilities; 5 by default, 0 for networks.",
-            panel=p.METHOD,
-        ),
-    ] = None,
+    n_prototypes: Annotated[p.Count | None, p.option(panel=p.PROTOTYPES, short="-C")] = None,
+    epochs: Annotated[p.Count | None, p.option(panel=p.METHOD)] = None,
+    calibrate: Annotated[int | None, Field(ge=0, le=100, strict=True), p.option(panel=p.METHOD)] = None,
     seed: p.Seed = 1,
     output: p.RequiredFile = None,
     encoder_name: p.EncoderName = None,
@@ -108,9 +77,9 @@ def train(
     slide_column, patient_column, site_column : str, optional
         Columns of the table, where they have other names than usual.
     method : str, default="panther"
-        `panther`, `ot`, `h2t`, `protocounts`, `deepsets`, or a network: `abmil`, `transmil`, `dsmil`, `attnmisl`, `ilra`.
+        A method of `panther embed`, or a network: abmil, transmil, dsmil, attnmisl, ilra.
     covariates : list of str, optional
-        Columns of the table that the model reads beside the embedding, e.g. ``["age", "stage"]``.
+        Columns that the model reads beside the embedding, e.g. age.
     head : str, default="probe"
         `probe` (a convex model with inner cross-validation: logistic regression, ridge Cox, ridge regression, proportional odds), `linear`,
         `mlp`, `structured`, `paper-classification`, `paper-survival`; networks bring their own.
@@ -121,7 +90,7 @@ def train(
     n_prototypes : int, optional
         Number of new prototypes, 16 by default.
     epochs : int, optional
-        Instead of the paper's.
+        Epochs, instead of the paper's.
     calibrate : int, optional
         Inner folds: a classifier is also trained that often without a fold of its patients, whose predictions then calibrate its
         probabilities. 5 by default; 0, no calibration, for networks, which take long to train.
@@ -210,18 +179,12 @@ def predict(
     features: Annotated[p.Features, p.POSITIONAL] = None,
     table: p.TableLike = None,
     *,
-    embeddings: Annotated[
-        list[str] | dict[str, Any] | None,
-        p.option("Vectors that the model reads beside features; repeatable.", panel=p.SLIDES, metavar="NAME=PATH"),
-    ] = None,
+    embeddings: Annotated[list[str] | dict[str, Any] | None, p.option(panel=p.SLIDES, metavar="NAME=PATH")] = None,
     split: p.Split = None,
     slide_column: p.SlideColumn = None,
     patient_column: p.PatientColumn = None,
     site_column: p.SiteColumn = None,
-    level: Annotated[
-        Literal["slide", "patient"] | None,
-        p.option("One prediction per slide or per patient; by default as in the training.", panel=p.SLIDES),
-    ] = None,
+    level: Annotated[Literal["slide", "patient"] | None, p.option(panel=p.SLIDES)] = None,
     label: p.Label = None,
     survival: p.Survival = None,
     time: p.Time = None,
@@ -230,9 +193,7 @@ def predict(
     value: p.Value = None,
     labels: p.Labels = None,
     output: p.RequiredFile = None,
-    metrics: Annotated[
-        Path | None, p.option("File for the scores (JSON), where the outcome is known.", metavar="FILE")
-    ] = None,
+    metrics: Annotated[Path | None, p.option(metavar="FILE")] = None,
     encoder_name: p.EncoderName = None,
     allow_mixed_resolution: p.MixedResolution = False,
     workers: p.Workers = "auto",
@@ -251,7 +212,7 @@ def predict(
     table : path or DataFrame, optional
         Clinical table: only its slides are predicted, its patients group them, and its outcome is put beside the predictions.
     embeddings : mapping, optional
-        Files or folders of the vectors that the model reads, by name.
+        Vectors that the model reads beside features: files or folders, in Python by name.
     split : str, optional
         Part of the table, e.g. `test`.
     slide_column, patient_column, site_column : str, optional
@@ -260,8 +221,10 @@ def predict(
         `slide` or `patient`; as the model was trained by default.
     label, survival, time, event, censorship, value, labels : optional
         Columns of the outcome, where they have other names than in the training (see :func:`panther.train`).
-    output, metrics : path, optional
+    output : path, optional
         Files to write: the table (CSV), and the scores (JSON).
+    metrics : path, optional
+        File for the scores (JSON), where the outcome is known.
     encoder_name : str, optional
         Encoder of the features, where the files name another or none.
     allow_mixed_resolution : bool

@@ -139,8 +139,7 @@ TableLike = Annotated[
     ),
 ]
 RequiredTable = Annotated[
-    Any,
-    option("Clinical table (CSV, TSV, parquet).", panel=SLIDES, text=as_path, required=True, metavar="FILE"),
+    Any, option("Clinical table (CSV, TSV, parquet).", panel=SLIDES, text=as_path, required=True, metavar="FILE")
 ]
 OutputFile = Annotated[Path | None, option("File to write.", short="-o", metavar="FILE")]
 OutputFolder = Annotated[Path | None, option("Folder to write to.", short="-o", metavar="FOLDER")]

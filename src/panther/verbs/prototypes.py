@@ -20,9 +20,7 @@ Normalise = Annotated[bool, p.option("L2-normalise features first.", panel=p.PRO
 @verb("prototypes", PANEL)
 def fit_prototypes(
     features: p.Features,
-    n_prototypes: Annotated[
-        int | Literal["auto"], p.option("Number of prototypes, or auto.", panel=p.PROTOTYPES, short="-C")
-    ] = 16,
+    n_prototypes: Annotated[int | Literal["auto"], p.option(panel=p.PROTOTYPES, short="-C")] = 16,
     *,
     numbers: p.Range = (2, 64),
     table: p.TableLike = None,
@@ -31,19 +29,14 @@ def fit_prototypes(
     patient_column: p.PatientColumn = None,
     site_column: p.SiteColumn = None,
     seed: p.Seed = 0,
-    sample: Annotated[int, p.option("Patches for k-means++ and its restarts.", panel=p.PROTOTYPES)] = 20_000,
-    share: Annotated[
-        Literal["proportional", "equal"], p.option("Share of slides in the sample.", panel=p.PROTOTYPES)
-    ] = "proportional",
-    restarts: Annotated[int, p.option("Restarts of K-means on the sample.", panel=p.PROTOTYPES)] = 5,
-    passes: Annotated[int, p.option("Lloyd passes over all patches afterwards.", panel=p.PROTOTYPES)] = 3,
+    sample: Annotated[int, p.option(panel=p.PROTOTYPES)] = 20_000,
+    share: Annotated[Literal["proportional", "equal"], p.option(panel=p.PROTOTYPES)] = "proportional",
+    restarts: Annotated[int, p.option(panel=p.PROTOTYPES)] = 5,
+    passes: Annotated[int, p.option(panel=p.PROTOTYPES)] = 3,
     normalise: Normalise = False,
-    pca: Annotated[int | None, p.option("Reduce features to that many dimensions first.", panel=p.PROTOTYPES)] = None,
-    centre: Annotated[
-        Literal["slide", "site"] | None,
-        p.option("Subtract the mean of each slide, or of each site, first.", panel=p.PROTOTYPES),
-    ] = None,
-    memory_gb: Annotated[float, p.option("GB that the sample may take.", panel=p.PROTOTYPES, name="--memory")] = 4.0,
+    pca: Annotated[int | None, p.option(panel=p.PROTOTYPES)] = None,
+    centre: Annotated[Literal["slide", "site"] | None, p.option(panel=p.PROTOTYPES)] = None,
+    memory_gb: Annotated[float, p.option(panel=p.PROTOTYPES, name="--memory")] = 4.0,
     encoder_name: p.EncoderName = None,
     allow_mixed_resolution: p.MixedResolution = False,
     output: p.RequiredFile = None,
@@ -57,7 +50,7 @@ def fit_prototypes(
     features : path, list, mapping or Listing
         Folder of feature files, or bags in memory.
     n_prototypes : int or "auto", default=16
-        Number of prototypes C; "auto" is what :func:`panther.choose_c` recommends.
+        Number of prototypes C; "auto" is what `panther choose-c` recommends.
     numbers : (int, int)
         Smallest and largest number to be compared for "auto".
     table : path or DataFrame, optional
@@ -68,16 +61,22 @@ def fit_prototypes(
         Columns of the table, where they have other names than usual.
     seed : int
         Same seed and features: same prototypes.
-    sample, share, restarts
-        K-means on so many patches of all slides, in proportion to their patches or equally many, best of several starts.
+    sample
+        Patches for k-means++ and its restarts.
+    share
+        Share of slides in the sample.
+    restarts
+        Restarts of K-means on the sample.
     passes : int
         Lloyd passes over all patches of the cohort afterwards.
-    normalise, pca
+    normalise
         L2 normalisation, and dimensions that features are reduced to, first.
+    pca
+        Reduce features to that many dimensions first.
     centre : str, optional
         Subtract the mean of each "slide", or of each "site" (requires a table), first.
     memory_gb : float
-        Memory that the sample may take.
+        Memory that the sample may take, GB.
     encoder_name : str, optional
         Encoder of the features, where the files name another or none.
     allow_mixed_resolution : bool
@@ -149,11 +148,9 @@ def choose_c(
     patient_column: p.PatientColumn = None,
     site_column: p.SiteColumn = None,
     seed: p.Seed = 0,
-    sample: Annotated[int, p.option("Patches to compare on.", panel=p.PROTOTYPES)] = 20_000,
-    share: Annotated[
-        Literal["proportional", "equal"], p.option("Share of slides in the sample.", panel=p.PROTOTYPES)
-    ] = "proportional",
-    restarts: Annotated[int, p.option("Restarts of K-means.", panel=p.PROTOTYPES)] = 3,
+    sample: Annotated[int, p.option(panel=p.PROTOTYPES)] = 20_000,
+    share: Annotated[Literal["proportional", "equal"], p.option(panel=p.PROTOTYPES)] = "proportional",
+    restarts: Annotated[int, p.option(panel=p.PROTOTYPES)] = 3,
     normalise: Normalise = False,
     plot: p.Plot = None,
     encoder_name: p.EncoderName = None,
@@ -178,8 +175,12 @@ def choose_c(
         Columns of the table, where they have other names than usual.
     seed : int
         Same seed and features: same choice.
-    sample, share, restarts
-        K-means on so many patches of all slides, in proportion to their patches or equally many, best of several starts.
+    sample
+        Patches to compare on.
+    share
+        Share of slides in the sample.
+    restarts
+        Restarts of K-means.
     normalise : bool
         L2-normalise features first.
     plot
@@ -245,8 +246,8 @@ def choose_c(
 
 @verb("compare-prototypes", PANEL)
 def compare_prototypes(
-    first: Annotated[Any, p.option("Prototype file.", text=p.as_path, metavar="A")],
-    second: Annotated[Any, p.option("Another one, of the same encoder.", text=p.as_path, metavar="B")],
+    first: Annotated[Any, p.option(text=p.as_path, metavar="A")],
+    second: Annotated[Any, p.option(text=p.as_path, metavar="B")],
     *,
     plot: p.Plot = None,
     allow_mixed_resolution: p.MixedResolution = False,
@@ -255,8 +256,10 @@ def compare_prototypes(
 
     Parameters
     ----------
-    first, second : Prototypes or path
-        Two sets of prototypes of one encoder.
+    first : Prototypes or path
+        Prototype file.
+    second : Prototypes or path
+        Another one, of the same encoder.
     plot
         Picture to write (.png, .svg or .pdf).
     allow_mixed_resolution : bool
@@ -294,16 +297,13 @@ def compare_prototypes(
 
 @verb("shift", PANEL)
 def shift(
-    embeddings: Annotated[Path, p.option("Embeddings with proportions (.h5ad or .npz).", metavar="EMBEDDINGS")],
+    embeddings: Annotated[Path, p.option(metavar="EMBEDDINGS")],
     *,
     site_column: p.SiteColumn = None,
     patient_column: p.PatientColumn = None,
     label: p.Label = None,
-    against: Annotated[
-        Path | None,
-        p.option("Other embeddings of the same slides to compare with, e.g. before --centre.", panel=p.SLIDES),
-    ] = None,
-    permutations: Annotated[p.Count, p.option("Permutations of the sites.", panel=p.RUNNING)] = 999,
+    against: Annotated[Path | None, p.option(panel=p.SLIDES)] = None,
+    permutations: Annotated[p.Count, p.option(panel=p.RUNNING)] = 999,
     seed: p.Seed = 0,
 ) -> Text:
     """Measure how well the site, and with a label the label, can be read off embeddings, and which slides collapse.
@@ -317,7 +317,7 @@ def shift(
     label : str, optional
         Column of a label to be predicted beside the site.
     against : path, optional
-        Other embeddings of the same slides, for a comparison.
+        Other embeddings of the same slides to compare with, e.g. before centring.
     permutations : int
         Permutations of the sites for the test.
     seed : int

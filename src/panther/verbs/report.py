@@ -14,34 +14,34 @@ LARGE = 30e6  # bytes above which mail servers refuse
 
 @verb("report", "Predict and compare")
 def make_report(
-    run: Annotated[Any, p.option("Folder that `panther run` wrote.", text=p.as_path, metavar="RUN")],
+    run: Annotated[Any, p.option(text=p.as_path, metavar="RUN")],
     *,
-    atlas: Annotated[Any, p.option("Folder of `panther atlas`.", text=p.as_path, metavar="FOLDER")] = None,
-    maps: Annotated[Any, p.option("Folder of `panther map`.", text=p.as_path, metavar="FOLDER")] = None,
-    attribution: Annotated[Any, p.option("Folder of `panther attribute`.", text=p.as_path, metavar="FOLDER")] = None,
-    km: Annotated[Any, p.option("Folder of `panther kaplan-meier`.", text=p.as_path, metavar="FOLDER")] = None,
-    agreement: Annotated[Any, p.option("Folder of `panther concordance`.", text=p.as_path, metavar="FOLDER")] = None,
+    atlas: Annotated[Any, p.option(text=p.as_path, metavar="FOLDER")] = None,
+    maps: Annotated[Any, p.option(text=p.as_path, metavar="FOLDER")] = None,
+    attribution: Annotated[Any, p.option(text=p.as_path, metavar="FOLDER")] = None,
+    km: Annotated[Any, p.option(text=p.as_path, metavar="FOLDER")] = None,
+    agreement: Annotated[Any, p.option(text=p.as_path, metavar="FOLDER")] = None,
     names: p.PrototypeNames = None,
-    title: Annotated[str | None, p.option("Title; the study's name by default.")] = None,
-    color_by: Annotated[str | None, p.option("Column of the cohort that colours samples first.")] = None,
-    output: Annotated[p.RequiredFile, p.option("HTML file to write.")] = None,
+    title: str | None = None,
+    color_by: str | None = None,
+    output: p.RequiredFile = None,
 ) -> "Report":
     """Write a study as one HTML page in plain words, with its figures; it works offline and prints.
 
     Parameters
     ----------
     run : Results or path
-        What `run_study` returned, or the folder that it wrote.
+        Folder of `panther run`, or what `run_study` returned.
     atlas : Atlas or path, optional
-        Folder of `make_atlas`, or what it returned when it wrote one (``output=``).
+        Folder of `panther atlas`, or what `make_atlas` returned with an ``output``.
     maps : path, optional
-        Folder of `make_map`.
+        Folder of `panther map`.
     attribution : Attribution or path, optional
-        Folder of `attribute`, or what it returned when it wrote one.
+        Folder of `panther attribute`, or what `attribute` returned with an ``output``.
     km : path, optional
-        Folder of `kaplan_meier`.
+        Folder of `panther kaplan-meier`.
     agreement : path, optional
-        Folder of `concordance`.
+        Folder of `panther concordance`.
     names : path or mapping, optional
         Names of prototypes, `{2: "tumour"}` or a file of them.
     title : str, optional

@@ -19,43 +19,20 @@ Way = Literal["pi", "mixture", "cosine", "euclidean"]
 
 @verb("similar", "Look")
 def similar(
-    embeddings: Annotated[
-        Any,
-        p.option(
-            "Embeddings of the cohort (.h5ad or .npz), or vectors of a slide encoder.", text=p.as_path, metavar="FILE"
-        ),
-    ],
-    query: Annotated[
-        Any,
-        p.option(
-            "Slide of the embeddings by its name; or a new slide's feature file, with -p.",
-            text=str,
-            required=True,
-            metavar="NAME|FILE",
-        ),
-    ],
-    k: Annotated[
-        int, Field(ge=1, le=1_000_000, strict=True), p.option("How many slides.", name=["--neighbours", "-k"])
-    ] = 10,
+    embeddings: Annotated[Any, p.option(text=p.as_path, metavar="FILE")],
+    query: Annotated[Any, p.option(text=str, required=True, metavar="NAME|FILE")],
+    k: Annotated[int, Field(ge=1, le=1_000_000, strict=True), p.option(name=["--neighbours", "-k"])] = 10,
     *,
-    on: Annotated[Way | None, p.option("What is compared; by default pi where there are proportions.")] = None,
+    on: Way | None = None,
     prototypes: p.PrototypesLike = None,
     table: p.TableLike = None,
     slide_column: p.SlideColumn = None,
     patient_column: p.PatientColumn = None,
     site_column: p.SiteColumn = None,
-    same_patient: Annotated[bool, p.option("Include other slides of the patient.", panel=p.SLIDES)] = False,
+    same_patient: Annotated[bool, p.option(panel=p.SLIDES)] = False,
     leave_site_out: p.LeaveSiteOut = False,
     names: p.PrototypeNames = None,
-    features: Annotated[
-        Any,
-        p.option(
-            "Features of the cohort, for pictures of the shared tissue (with -o and -p).",
-            panel=p.PICTURES,
-            text=p.as_path,
-            metavar="PATH",
-        ),
-    ] = None,
+    features: Annotated[Any, p.option(panel=p.PICTURES, text=p.as_path, metavar="PATH")] = None,
     slides: p.SlideImages = None,
     max_side: p.MaxSide = 1024,
     output: p.OutputFolder = None,
@@ -65,7 +42,7 @@ def similar(
     Parameters
     ----------
     embeddings : EmbeddingTable, AnnData or path
-        Embeddings of the cohort, or the file of them (`.h5ad`, `.npz`), which is searched on disk.
+        Embeddings of the cohort (`.h5ad`, searched on disk, or `.npz`), or vectors of a slide encoder.
     query : str, path or bag
         A slide of the embeddings by its name; or a new slide's features (a file, a bag or an array), with ``prototypes``.
     k : int, default=10
@@ -80,13 +57,13 @@ def similar(
     slide_column, patient_column, site_column : str, optional
         Columns of the table, where they have other names than usual.
     same_patient : bool, default=False
-        Whether other slides of the patient are included.
+        Include other slides of the patient.
     leave_site_out : bool, default=False
-        Whether slides of the same site are left out: stain and scanner make them alike.
+        Leave out slides of the same site: stain and scanner make them alike.
     names : path or mapping, optional
         Names of the prototypes, for the reasons.
     features : path, list, mapping or Listing, optional
-        Features of the cohort, for pictures of the shared tissue.
+        Features of the cohort, for pictures of the shared tissue (with ``output`` and ``prototypes``).
     slides : path or mapping, optional
         Images of the slides, for the pictures.
     max_side : int, default=1024
@@ -155,37 +132,26 @@ def similar(
 def retrieval(
     embeddings: Annotated[
         Any,
-        p.option(
-            "Embeddings (.h5ad or .npz), or vectors of slide encoders; several are compared with the first.",
-            n_tokens=-1,
-            converter=lambda _, tokens: [Path(token.value) for token in tokens],
-            metavar="FILE...",
-        ),
+        p.option(n_tokens=-1, converter=lambda _, tokens: [Path(token.value) for token in tokens], metavar="FILE..."),
     ],
     table: p.TableLike = None,
-    label: Annotated[str | None, p.option("Column of the label.", panel=p.OUTCOME, required=True)] = None,
+    label: Annotated[str | None, p.option(panel=p.OUTCOME, required=True)] = None,
     *,
-    on: Annotated[
-        list[Way] | None,
-        BeforeValidator(p.split_names),
-        p.option("What is compared; several are judged beside each other.", text=p.split_names, metavar="A,B"),
-    ] = None,
+    on: Annotated[list[Way] | None, BeforeValidator(p.split_names), p.option(text=p.split_names, metavar="A,B")] = None,
     at: Annotated[
         list[Annotated[int, Field(ge=1, le=1000)]],
         BeforeValidator(p.split_names),
         Field(min_length=1),
-        p.option("Numbers of neighbours.", text=p.split_names, metavar="K,K"),
+        p.option(text=p.split_names, metavar="K,K"),
     ] = (1, 3, 5, 10),  # type: ignore[assignment]
-    classes: Annotated[p.Names, p.option("Classes that count; all by default.", panel=p.OUTCOME)] = None,
+    classes: Annotated[p.Names, p.option(panel=p.OUTCOME)] = None,
     leave_site_out: p.LeaveSiteOut = False,
     slide_column: p.SlideColumn = None,
     patient_column: p.PatientColumn = None,
     site_column: p.SiteColumn = None,
-    bootstrap: Annotated[
-        int, Field(ge=0, strict=True), p.option("Resamples of the patients for intervals; 0: none.")
-    ] = 1000,
+    bootstrap: Annotated[int, Field(ge=0, strict=True)] = 1000,
     seed: p.Seed = 0,
-    output: Annotated[Path | None, p.option("Table to write (.csv or .parquet).", short="-o", metavar="FILE")] = None,
+    output: Annotated[Path | None, p.option(short="-o", metavar="FILE")] = None,
 ) -> "Retrieval":
     """Judge embeddings by whether the nearest slides of other patients have the same label: Acc@k, mMV@k, mAP@k.
 
@@ -194,7 +160,7 @@ def retrieval(
     Parameters
     ----------
     embeddings : EmbeddingTable, AnnData, path, list of paths, or mapping of names to them
-        One representation or several, which are compared on the slides that all have.
+        Embeddings (.h5ad or .npz), or vectors of slide encoders; several are compared with the first, on the slides that all have.
     table : path or DataFrame, optional
         Clinical table with the label; by default the embeddings' columns.
     label : str
@@ -204,7 +170,7 @@ def retrieval(
     at : sequence of int
         Numbers k of neighbours.
     classes : sequence of str, optional
-        Classes that count; all others are left out.
+        Classes that count; all by default.
     leave_site_out : bool, default=False
         Whether neighbours must be of another site.
     slide_column, patient_column, site_column : str, optional

@@ -30,98 +30,36 @@ def as_list(value: Any) -> Any:
 
 @verb("slides", "Slides")
 def extract(
-    slides: Annotated[
-        list[Path],
-        BeforeValidator(as_list),
-        p.option(
-            "Slide files, or folders of them (searched in depth); or folders of tile images.", metavar="SLIDES..."
-        ),
-    ],
-    encoder: Annotated[
-        str | None,
-        p.option(
-            "Name of `panther encoders`, timm:NAME or module.path:factory.",
-            panel=p.ENCODER,
-            completer=p.names_of("panther.encoders:encoders"),
-        ),
-    ] = None,
+    slides: Annotated[list[Path], BeforeValidator(as_list), p.option(metavar="SLIDES...")],
+    encoder: Annotated[str | None, p.option(panel=p.ENCODER, completer=p.names_of("panther.encoders:encoders"))] = None,
     *,
-    output: Annotated[p.RequiredFolder, p.option("Job folder; run again to go on.")] = None,
-    mpp: Annotated[
-        float | None,
-        Field(ge=0.05, le=50, allow_inf_nan=False),
-        p.option("Resolution of the patches, um/px; 0.5 by default.", panel=p.PATCHES),
-    ] = None,
-    mag: Annotated[
-        float | None,
-        Field(ge=0.2, le=200, allow_inf_nan=False),
-        p.option("The same as a magnification: 20 is 0.5 um/px.", panel=p.PATCHES),
-    ] = None,
-    patch_size: Annotated[p.Count, p.option("Pixels at that resolution.", panel=p.PATCHES)] = 256,
-    overlap: Annotated[int, Field(ge=0, strict=True), p.option("Pixels that neighbours share.", panel=p.PATCHES)] = 0,
-    min_tissue: Annotated[
-        float, Field(ge=0, le=1), p.option("Least part of a patch that is tissue.", panel=p.PATCHES)
-    ] = 0.25,
-    edge: Annotated[
-        Literal["drop", "pad"],
-        p.option("Strips at the right and bottom narrower than a patch: drop, or pad with white.", panel=p.PATCHES),
-    ] = "drop",
+    output: p.RequiredFolder = None,
+    mpp: Annotated[float | None, Field(ge=0.05, le=50, allow_inf_nan=False), p.option(panel=p.PATCHES)] = None,
+    mag: Annotated[float | None, Field(ge=0.2, le=200, allow_inf_nan=False), p.option(panel=p.PATCHES)] = None,
+    patch_size: Annotated[p.Count, p.option(panel=p.PATCHES)] = 256,
+    overlap: Annotated[int, Field(ge=0, strict=True), p.option(panel=p.PATCHES)] = 0,
+    min_tissue: Annotated[float, Field(ge=0, le=1), p.option(panel=p.PATCHES)] = 0.25,
+    edge: Annotated[Literal["drop", "pad"], p.option(panel=p.PATCHES)] = "drop",
     tissue: Annotated[
-        Any,
-        p.option("Tissue segmenter.", panel=p.METHOD, text=str, completer=p.names_of("panther.slides:segmenters")),
+        Any, p.option(panel=p.METHOD, text=str, completer=p.names_of("panther.slides:segmenters"))
     ] = "colour",
     tissue_settings: Annotated[
-        list[str] | dict[str, Any] | None,
-        p.option(
-            "Setting of --tissue, in um or um2: min_area=5000, max_hole=50000, highest=0.06, pen=false ...; repeatable.",
-            name="--set",
-            panel=p.METHOD,
-            short="-s",
-            metavar="NAME=VALUE",
-        ),
+        list[str] | dict[str, Any] | None, p.option(name="--set", panel=p.METHOD, short="-s", metavar="NAME=VALUE")
     ] = None,
     slide_mpp: p.SlideMpp = None,
     slide_mpp_table: p.SlideMppTable = None,
-    steps: Annotated[
-        p.Names,
-        p.option("Steps to run: tissue,patches,features; the last by default only with --encoder.", panel=p.RUNNING),
-    ] = None,
-    weights: Annotated[
-        Path | None, p.option("File of weights (.safetensors, .pth, .bin).", panel=p.ENCODER, metavar="FILE")
-    ] = None,
+    steps: Annotated[p.Names, p.option(panel=p.RUNNING)] = None,
+    weights: Annotated[Path | None, p.option(panel=p.ENCODER, metavar="FILE")] = None,
     stain: Annotated[
-        str | None,
-        p.option(
-            "Normalise the stains of every slide before encoding: macenko.",
-            panel=p.ENCODER,
-            completer=p.names_of("panther.slides.stain:METHODS"),
-        ),
+        str | None, p.option(panel=p.ENCODER, completer=p.names_of("panther.slides.stain:METHODS"))
     ] = None,
-    device: Annotated[
-        str, p.option("auto (a GPU if there is one), cpu, cuda, or several: cuda:0,cuda:1.", panel=p.RUNNING)
-    ] = "auto",
-    precision: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16"],
-        p.option("Type of the encoder's weights; auto: float16 on a GPU.", panel=p.ENCODER),
-    ] = "auto",
-    batch: Annotated[
-        int, Field(ge=0, strict=True), p.option("Patches per batch; 0: as suits the device.", panel=p.ENCODER)
-    ] = 0,
-    dtype: Annotated[Literal["float16", "float32"], p.option("Type of the features in the file.")] = "float16",
-    cache: Annotated[
-        Path | None,
-        p.option(
-            "Folder on a fast disk of this machine; the next slides are copied there before they are encoded.",
-            panel=p.RUNNING,
-            metavar="FOLDER",
-        ),
-    ] = None,
-    cache_size: Annotated[
-        float,
-        Field(ge=0, allow_inf_nan=False),
-        p.option("Largest size of the copies, GB; 0: half of the free space.", panel=p.RUNNING),
-    ] = 0.0,
-    dry_run: Annotated[bool, p.option("Estimate patches, bytes and time; write nothing.", panel=p.RUNNING)] = False,
+    device: Annotated[str, p.option(panel=p.RUNNING)] = "auto",
+    precision: Annotated[Literal["auto", "float32", "bfloat16", "float16"], p.option(panel=p.ENCODER)] = "auto",
+    batch: Annotated[int, Field(ge=0, strict=True), p.option(panel=p.ENCODER)] = 0,
+    dtype: Literal["float16", "float32"] = "float16",
+    cache: Annotated[Path | None, p.option(panel=p.RUNNING, metavar="FOLDER")] = None,
+    cache_size: Annotated[float, Field(ge=0, allow_inf_nan=False), p.option(panel=p.RUNNING)] = 0.0,
+    dry_run: Annotated[bool, p.option(panel=p.RUNNING)] = False,
     workers: p.Workers = "auto",
     part: p.Part = "",
 ) -> "SlideBags | Text":
@@ -136,35 +74,45 @@ def extract(
     encoder : str, optional
         Name of `panther encoders`, `timm:NAME` or `module.path:factory`.
     output : path, optional
-        Job folder in TRIDENT's layout; in Python features stay in memory without it.
-    mpp, mag : float, optional
-        Resolution of the patches, micrometres per pixel (0.5 by default), or as a magnification (20 is 0.5).
-    patch_size, overlap : int
-        Pixels of a patch at that resolution, and pixels that neighbours share.
+        Job folder in TRIDENT's layout, run again to go on; in Python features stay in memory without it.
+    mpp : float, optional
+        Resolution of the patches, um/px; 0.5 by default.
+    mag : float, optional
+        The same as a magnification: 20 is 0.5 um/px.
+    patch_size : int
+        Side of a patch, pixels at that resolution.
+    overlap : int
+        Pixels that neighbouring patches share.
     min_tissue : float
         Least part of a patch that is tissue.
     edge : {"drop", "pad"}
-        What becomes of strips at the right and bottom edge that are narrower than a patch.
+        Strips at the right and bottom that are narrower than a patch: drop, or pad with white.
     tissue : str, TissueSettings or Tissue
-        How tissue is found, or where it is (of one slide).
+        Tissue segmenter; in Python also the tissue (of one slide).
     tissue_settings : dict, optional
-        Settings of the method, e.g. ``{"min_area": 5000}``, in micrometres or square micrometres.
+        Settings of the segmenter, in um or um2: min_area=5000, max_hole=50000, highest=0.06, pen=false ...
     slide_mpp, slide_mpp_table
         True resolution of the slides, um/px, where their files lack it or are wrong; per slide a CSV with columns wsi, mpp.
     steps : list of str, optional
         Any of tissue, patches, features; by default all, on the command line features only with an encoder.
     weights : path, optional
-        File of the encoder's weights.
+        File of the encoder's weights (.safetensors, .pth, .bin).
     stain : str, optional
-        "macenko": stains of every slide are normalised before encoding.
+        Normalise the stains of every slide before encoding: "macenko".
     device : str, default="auto"
-        Where to encode: `cpu`, `cuda`, or several, `cuda:0,cuda:1`.
-    precision, batch, dtype
-        Precision and batch size of the encoder (0: as suits the device), type of the features in the file.
-    cache, cache_size
-        Folder on a fast disk to which the next slides are copied, and the largest size of the copies in GB.
+        Where to encode: auto (a GPU if there is one), cpu, cuda, or several: cuda:0,cuda:1.
+    precision
+        Type of the encoder's weights; auto: float16 on a GPU.
+    batch
+        Patches per batch; 0: as suits the device.
+    dtype
+        Type of the features in the file.
+    cache
+        Folder on a fast disk of this machine; the next slides are copied there before they are encoded.
+    cache_size
+        Largest size of the copies, GB; 0: half of the free space.
     dry_run : bool
-        Estimate patches, bytes and time, and write nothing.
+        Estimate patches, bytes and time; write nothing.
     workers : int or str, default="auto"
         Worker processes (1: this process, 0: one per core), or a Dask cluster, ``"tcp://HOST:PORT"`` or ``"slurm:OPTIONS.yaml"``.
     part : str, optional

@@ -15,7 +15,7 @@ PANEL = "Predict and compare"
 
 @verb("run", PANEL)
 def run_study(
-    study: Annotated[Any, p.option("Study file (YAML).", text=p.as_path, metavar="STUDY")],
+    study: Annotated[Any, p.option(text=p.as_path, metavar="STUDY")],
     output: p.RequiredFolder = None,
     *,
     workers: p.Workers = "auto",

@@ -103,7 +103,6 @@ class SimilarQuery(Query):
     where: Literal["slide", "cohort"] = "slide"
     k: Count = 12
     per_slide: Count | None = None
-    progress: str | None = None  # anything: lines of JSON as the search goes on
 
 
 class PrototypeQuery(Query):

@@ -232,13 +232,8 @@ def _frame_routes(bench: Workbench, guard: Guard) -> Blueprint:
     def contents() -> dict[str, Any]:
         contents = bench.contents
         slides = [
-            {
-                "name": one.name,
-                "patient": one.patient,
-                "image": one.image is not None,
-                "features": one.features is not None,
-            }
-            for one in contents.slides.values()
+            {"name": name, "patient": one.patient, "image": bool(one.image), "features": one.features is not None}
+            for name, one in contents.slides.items()
         ]
         return {
             "title": contents.title,

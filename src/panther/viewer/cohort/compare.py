@@ -1,7 +1,6 @@
 """Two groups of slides or patients: which prototypes they have more and less of."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ import numpy as np
 from panther.charts.chart import Chart
 from panther.charts.prototypes import Group, Tests
 from panther.charts.prototypes import group_shares as shares_chart
+from panther.charts.to_plotly import convert
 from panther.errors import InputError
 from panther.explain.shares import Factor, difference_intervals, mean_intervals, patient_means, share_tests
 from panther.viewer.cohort.units import Share, Units
@@ -16,18 +16,6 @@ from panther.viewer.workbench import pick
 
 GROUPS = ("A", "B")
 MOST_ROWS = 16  # of the chart; the table has all
-
-
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """Rows are prototypes, those that differ most clearly first."""
-
-    rows: list[dict[str, Any]]
-    chart: Chart
-    counts: dict[str, dict[str, int]]  # group -> patients and slides
-    test: str
-    notes: tuple[str, ...]
-    sentence: str
 
 
 def slides_of(units: Units, names: Sequence[str]) -> set[str]:
@@ -38,8 +26,11 @@ def slides_of(units: Units, names: Sequence[str]) -> set[str]:
 
 def compare(
     groups: Mapping[str, set[str]], shares: Mapping[str, Share], patient_of: Mapping[str, str], titles: Sequence[str]
-) -> Comparison:
-    """Compare two groups of slides; a patient counts once, and not at all if in both groups."""
+) -> dict[str, Any]:
+    """Compare two groups of slides; a patient counts once, and not at all if in both groups.
+
+    The rows are prototypes, those that differ most clearly first; counts are patients and slides of each group.
+    """
     notes: list[str] = []
     if groups["A"] & groups["B"]:
         raise InputError("a slide is in both groups")
@@ -64,7 +55,14 @@ def compare(
     rows.sort(key=lambda row: (np.isnan(row["p"]), np.nan_to_num(row["p"]), -abs(row["difference"])))
     sizes = {name: {"patients": len(means[name][0]), "slides": len(kept[name])} for name in GROUPS}
     test = tests[0].test if tests else ""
-    return Comparison(rows, _chart(rows, sizes, test), sizes, test, (*notes, *about), _sentence(rows, bool(tests)))
+    return {
+        "rows": rows,
+        "figure": convert(_chart(rows, sizes, test)),
+        "counts": sizes,
+        "test": test,
+        "sentence": _sentence(rows, bool(tests)),
+        "notes": [*notes, *about],
+    }
 
 
 def _without_both(

@@ -1,7 +1,9 @@
 """Positions of the points: PCA of embeddings or of pi, and UMAP if it is installed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -21,7 +23,6 @@ from panther.viewer.workbench import LruCache, Workbench
 
 PLANES = 16  # kept
 METHODS = {"pca": "PCA", "umap": "UMAP"}
-SOURCES = {"embeddings": "the embeddings", "pi": "π"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +36,15 @@ class Placed:
     progress: Progress | None = None  # of the shares; nothing is placed before
 
 
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """A plane to choose."""
+
+    id: str
+    title: str
+    place: Callable[[], Placed]
+
+
 class CohortPositions:
     """Planes of one workbench, each computed once."""
 
@@ -42,30 +52,34 @@ class CohortPositions:
         self._bench, self._shares = bench, shares
         self._planes: LruCache[Plane] = LruCache(PLANES)
 
-    def known(self, units: Units, set_name: str | None) -> tuple[list[tuple[str, str]], list[str]]:
-        """Planes to choose from (id and words), and why some are missing."""
+    def known(self, units: Units, set_name: str | None) -> tuple[list[Choice], list[str]]:
+        """Planes to choose from, and why some are missing."""
         notes: list[str] = []
-        sources = []
+        sources: dict[str, tuple[str, Callable[[str], Placed]]] = {}
         try:
             file, path = self._shares.embeddings(), self._bench.contents.embeddings
-            if file is not None and _with_vectors(units, file):
-                sources.append("embeddings")
-            elif file is not None and path is not None:
-                example = f", e.g. {file.samples[0]}" if file.samples else ""
-                notes.append(
-                    f"{path.name}: none of its {len(file.samples)} samples{example} is among the {units.level} here."
-                )
+            if file is not None and path is not None:
+                if _with_vectors(units, file):
+                    sources["embeddings"] = "the embeddings", partial(self._by_embeddings, units, file, path)
+                else:
+                    example = f", e.g. {file.samples[0]}" if file.samples else ""
+                    count = f"{len(file.samples)} samples{example}"
+                    notes.append(f"{path.name}: none of its {count} is among the {units.level} here.")
         except InputError as error:
             notes.append(str(error))
         if self._has_shares(set_name):
-            sources.append("pi")
+            sources["pi"] = "π", partial(self._by_pi, units, set_name)
         if not sources and not notes:
             notes.append(
                 "There are neither embeddings nor prototypes to place the slides by; fit some with `panther prototypes`, "
                 "or name embeddings with `panther view FOLDER --embeddings FILE`."
             )
         methods = METHODS if umap_installed() and len(units.names) >= FEWEST_UMAP else {"pca": METHODS["pca"]}
-        return [(f"{m}:{s}", f"{METHODS[m]} of {SOURCES[s]}") for m in methods for s in sources], notes
+        return [
+            Choice(f"{method}:{source}", f"{title} of {words}", partial(place, method))
+            for method, title in methods.items()
+            for source, (words, place) in sources.items()
+        ], notes
 
     def _has_shares(self, set_name: str | None) -> bool:
         """Whether pi of some slide is there, or will be."""
@@ -77,64 +91,50 @@ class CohortPositions:
         except InputError:
             return False
 
-    def place(self, plane_id: str, units: Units, set_name: str | None) -> Placed:
-        """Positions of units in a plane that `known` offers."""
-        if plane_id not in dict(self.known(units, set_name)[0]):
-            raise InputError(f"plane: found {plane_id!r}, expected one of the list")
-        method, source = plane_id.split(":")
-        by = self._by_embeddings if source == "embeddings" else self._by_pi
-        return by(method, units, set_name)
-
-    def _by_embeddings(self, method: str, units: Units, _: str | None) -> Placed:
-        file, path = self._shares.embeddings(), self._bench.contents.embeddings
-        assert file is not None
-        assert path is not None
+    def _by_embeddings(self, units: Units, file: EmbeddingsFile, path: Path, method: str) -> Placed:
         chosen = _with_vectors(units, file)
-        names, slides = [name for name, _ in chosen], [members for _, members in chosen]
+        slides = list(chosen.values())
         patches = {slide: share.patches for slide, share in file.shares.items()}
         position, axes = self._planes.get(
             (method, "embeddings", units.level),
             lambda: self._bench.compute_long(plane_of_file, path, slides, patches, method),
             version_of([path]),
         )
-        notes = _left_out(units, names, "no embedding")
+        notes = _left_out(units, chosen, "no embedding")
         if file.damaged:
-            notes.append(
-                f"{path.name}: {len(file.damaged)} embeddings hold NaN, e.g. {file.damaged[0]}; embed them again."
-            )
+            count = f"{len(file.damaged)} embeddings hold NaN, e.g. {file.damaged[0]}"
+            notes.append(f"{path.name}: {count}; embed them again.")
         if any(len(members) > 1 for members in slides):
             notes.append("A patient lies at the mean of its slides' embeddings, weighted by patches.")
-        return Placed(names, position, axes, tuple(notes))
+        return Placed(list(chosen), position, axes, tuple(notes))
 
-    def _by_pi(self, method: str, units: Units, set_name: str | None) -> Placed:
+    def _by_pi(self, units: Units, set_name: str | None, method: str) -> Placed:
         shares, progress, failures = self._shares.known(set_name)
         if progress is not None:
             return Placed([], np.zeros((0, 2)), ("", ""), progress=progress)
         pi = unit_shares(units, shares)
-        names = [name for name in units.names if name in pi]
-        if not names:
+        if not pi:
             raise InputError(next(iter(failures.values()), "No slide has features, so none has shares of prototypes."))
-        x = np.stack([pi[name] for name in names])
+        x = np.stack(list(pi.values()))
         position, axes = self._planes.get(
             (method, "pi", units.level, set_name), lambda: self._bench.compute_long(plane, x, method), hash(x.tobytes())
         )
-        notes = _left_out(units, names, "no shares")
+        notes = _left_out(units, pi, "no shares")
         notes += [f"E.g. {reason}" for reason in list(failures.values())[:1]]
-        return Placed(names, position, axes, tuple(notes))
+        return Placed(list(pi), position, axes, tuple(notes))
 
 
-def _with_vectors(units: Units, file: EmbeddingsFile) -> list[tuple[str, list[str]]]:
+def _with_vectors(units: Units, file: EmbeddingsFile) -> dict[str, list[str]]:
     """Units and their samples of the file: their slides, or the patient itself."""
     samples = set(file.samples)
-    chosen = []
-    for name, slides in zip(units.names, units.slides, strict=True):
-        members = [slide for slide in slides if slide in samples]
-        if members or name in samples:
-            chosen.append((name, members or [name]))
-    return chosen
+    members = {
+        name: [slide for slide in slides if slide in samples] or [name]
+        for name, slides in zip(units.names, units.slides, strict=True)
+    }
+    return {name: some for name, some in members.items() if some[0] in samples}
 
 
-def _left_out(units: Units, names: Sequence[str], why: str) -> list[str]:
+def _left_out(units: Units, names: Iterable[str], why: str) -> list[str]:
     missing = set(units.names) - set(names)
     return (
         [f"{len(missing)} of the {len(units.names)} {units.level} have {why}, e.g. {min(missing)}."] if missing else []

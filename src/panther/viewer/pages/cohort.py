@@ -39,7 +39,7 @@ def cohort_routes(bench: Workbench) -> Blueprint:
             "levels": levels(bench.contents),
             "columns": [column.to_dict() for column in columns],
             "rows": rows,
-            "planes": [{"id": key, "title": title} for key, title in planes],
+            "planes": [{"id": one.id, "title": one.title} for one in planes],
             "colours": [colour.to_dict() for colour in choices],
             "colour": _default_colour(choices, rows, colours.outcomes()),
             "compare": any(colour.id.startswith("pi:") for colour in choices),
@@ -50,7 +50,8 @@ def cohort_routes(bench: Workbench) -> Blueprint:
     def points() -> dict[str, Any]:
         query = CohortQuery.read()
         units = units_of(bench.contents, query.level)
-        placed = positions.place(query.plane, units, query.set)
+        planes = {one.id: one for one in positions.known(units, query.set)[0]}
+        placed = pick(planes, query.plane, "plane").place()
         choices = {colour.id: colour for colour in colours.known(query.set)[0]} if query.colour else {}
         colour = pick(choices, query.colour, "colour") if query.colour else None
         values = Values({}) if colour is None else colour.read(units)
@@ -81,15 +82,7 @@ def cohort_routes(bench: Workbench) -> Blueprint:
         slides = units_of(bench.contents, "slides")
         patients = dict(zip(slides.names, slides.patients, strict=True))
         comparison = compare(groups, known, patients, colours.titles(body.set))
-        return {
-            "progress": None,
-            "rows": plain(comparison.rows),
-            "figure": convert(comparison.chart),
-            "counts": comparison.counts,
-            "test": comparison.test,
-            "sentence": comparison.sentence,
-            "notes": list(comparison.notes),
-        }
+        return {"progress": None, **comparison, "rows": plain(comparison["rows"])}
 
     return routes
 

@@ -1,14 +1,14 @@
 """Routes of one patch: its prototypes, how typical it is, and the most similar patches."""
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
-from flask import Blueprint, Response, abort, current_app, request
+from flask import Blueprint, Response, abort, current_app
 
+from panther.charts.to_plotly import plain
 from panther.errors import InputError
 from panther.explain.scene import Distances, distances, share_farther
 from panther.types import Openable, Prototypes
@@ -48,8 +48,6 @@ def patch_routes(bench: Workbench) -> Blueprint:
             query = ask(bench, name, patch, options.k, options.per_slide)
             entries = [bench.slide(name)] if options.where == "slide" else list(bench.contents.slides.values())
             states = search(bench, query, entries)
-            if options.progress is None:
-                return _answer(bench, query, _last(states), begun)
             dumps = current_app.json.dumps  # the lines are written when the request is over
             response = Response(_lines(bench, query, states, begun, dumps), mimetype="application/x-ndjson")
             response.call_on_close(stack.pop_all().close)  # also if the response is never read
@@ -84,30 +82,16 @@ def _prototype(
     if len(apart.own) != len(labels):
         measured.drop(key)
         raise InputError(f"{patch_map.slide}: its features were changed meanwhile; load the page again")
-    return {
-        "posterior": [round(float(share), 6) for share in patch_map.assignment[patch]],
-        "prototype": int(labels[patch]),
-        "distance": _number(apart.own[patch]),
-        "typical": share_farther(apart.own, labels, patch),
-        "members": int((labels == labels[patch]).sum()),
-        "nearest": {"prototype": int(apart.nearest[patch]), "distance": _number(apart.to_nearest[patch])},
-        "notes": list(patch_map.notes),
-    }
-
-
-def _number(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
-
-
-def _last(states: Iterator[SearchState]) -> SearchState:
-    is_gone: Callable[[], bool] = request.environ.get("waitress.client_disconnected", lambda: False)
-    last = SearchState()
-    for state in states:
-        last = state
-        if is_gone():
-            states.close()  # type: ignore[attr-defined]
-            abort(503, "the search was stopped")
-    return last
+    return plain(
+        {
+            "posterior": patch_map.assignment[patch],
+            "prototype": labels[patch],
+            "distance": apart.own[patch],
+            "typical": share_farther(apart.own, labels, patch),
+            "nearest": {"prototype": apart.nearest[patch], "distance": apart.to_nearest[patch]},
+            "notes": patch_map.notes,
+        }
+    )
 
 
 def _lines(

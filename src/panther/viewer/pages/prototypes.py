@@ -9,7 +9,7 @@ import numpy as np
 from flask import Blueprint, jsonify
 
 from panther.charts.prototypes import Group, Tests, correlations, group_shares
-from panther.charts.to_plotly import convert
+from panther.charts.to_plotly import convert, plain
 from panther.cohort.load import load_cohort
 from panther.cohort.outcomes import endpoints_of
 from panther.errors import InputError
@@ -189,8 +189,8 @@ def _groups(
     return {
         "column": column,
         "figure": convert(chart),
-        "groups": [_plain(asdict(one)) for one in groups],
-        "test": None if test is None else _plain(asdict(test)),
+        "groups": [plain(asdict(one)) for one in groups],
+        "test": None if test is None else plain(asdict(test)),
         "notes": notes,
     }
 
@@ -215,7 +215,7 @@ def _survival(bench: Workbench, findings: Findings, prototype: int) -> dict[str,
         return {
             "endpoint": endpoint,
             "figure": convert(chart),
-            "test": _plain({"p": one.p, "p_corrected": one.p_corrected}),
+            "test": plain({"p": one.p, "p_corrected": one.p_corrected}),
             # columns and exclusions, without the name that a table in memory has
             "notes": [*cohort.report.sentences()[1:], *patients.notes],
         }
@@ -264,10 +264,5 @@ def _contributions(content: Mapping[str, Any], prototype: int) -> list[dict[str,
             raise KeyError(prototype)
         rank = 1 + sum(size > total[prototype] for size in total.values())
         about = {"mean": mean, "size": total[prototype], "rank": rank, "of": len(total)}
-        rows.append({"output": str(output), **_plain(about)})
+        rows.append({"output": str(output), **plain(about)})
     return rows
-
-
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no NaN."""
-    return {name: None if isinstance(value, float) and not np.isfinite(value) else value for name, value in row.items()}

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -113,17 +114,7 @@ def _about_blank(bench: Workbench, patch_map: PatchMap, layers: Sequence[Layer])
 
 def about_canvas(name: str, canvas: Canvas) -> dict[str, Any]:
     """What a page must know before it can ask for tiles."""
-    return {
-        "name": name,
-        "width": canvas.width,
-        "height": canvas.height,
-        "mpp": canvas.mpp,
-        "origin": canvas.origin,
-        "unit": canvas.unit,
-        "image": canvas.image,
-        "zooms": Pyramid(canvas.width, canvas.height).zooms,
-        "tile": TILE,
-    }
+    return {"name": name, **asdict(canvas), "zooms": Pyramid(canvas.width, canvas.height).zooms, "tile": TILE}
 
 
 def beside(neighbours: Touching, titles: Sequence[str]) -> dict[str, Any]:

@@ -36,10 +36,10 @@ export function patchPanel(place, n, about, { close, turn }) {
     const parts = ["slides", about.slide, "patches", n];
     const missing = await filled(facts, async () => describe(await get(parts, options, how), about));
     if (missing) return show(here.list), show(cohort.list);
-    await filled(here.list, async () => alike(await get([...parts, "similar"], { where: "slide", k: ALIKE }, how), about));
+    await filled(here.list, async () => alike(await lines([...parts, "similar"], { where: "slide", k: ALIKE }, how, () => {}), about));
     await new Promise((done) => setTimeout(done, LINGER));
     if (!stop.signal.aborted) {
-      const asked = { where: "cohort", k: ALIKE, per_slide: OF_ONE, progress: 1 };
+      const asked = { where: "cohort", k: ALIKE, per_slide: OF_ONE };
       await filled(cohort.list, async () => alike(await lines([...parts, "similar"], asked, how, searching), about));
     }
   }

@@ -1,6 +1,5 @@
 """Export of the current view and of the regions of a slide."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,60 +19,39 @@ from panther.viewer.workbench import UnknownError, Workbench
 
 BAR = 100  # units of a colour bar with its numbers
 LARGEST = 4096  # pixels of a side
+Line = tuple[str, str, str]  # of the legend: colour, number and name; a heading has no colour
 
 
-@dataclass(frozen=True)
-class Legend:
-    """Classes of a layer: colour, number and name of each."""
-
-    title: str
-    head: str  # what the numbers are
-    lines: tuple[tuple[str, str, str], ...]
-
-
-@dataclass(frozen=True, eq=False)
-class ViewPicture:
-    """What is drawn; it pickles."""
-
-    title: str
-    view: View
-    legends: tuple[Legend, ...] = ()
-    bars: tuple[ColourBar, ...] = ()
-
-
-def view_picture(picture: ViewPicture, kind: str) -> bytes:
+def view_picture(title: str, view: View, lines: list[Line], bars: list[ColourBar], kind: str) -> bytes:
     """PNG or SVG; run in a worker process, because matplotlib's settings belong to the process."""
-    return picture_bytes(draw_view(picture), kind)
+    return picture_bytes(draw_view(title, view, lines, bars), kind)
 
 
 @plain_text
-def draw_view(picture: ViewPicture) -> Any:
-    """The view with legends, colour bars and scale bar; returns a matplotlib figure."""
-    unit = max(1.0, max(picture.view.size) / 1000)
-    # for each legend a heading, then one line for each class
-    lines = [line for one in picture.legends if one.lines for line in (("", one.head, one.title), *one.lines)]
-    per_column = max(16, int(picture.view.size[1] / (ROW * unit)) - 1)
+def draw_view(title: str, view: View, lines: list[Line], bars: list[ColourBar]) -> Any:
+    """The view with legend, colour bars and scale bar; returns a matplotlib figure."""
+    unit = max(1.0, max(view.size) / 1000)
+    per_column = max(16, int(view.size[1] / (ROW * unit)) - 1)
     letters = max((len(short(line[2])) for line in lines), default=0)
     column = (74 + 6.6 * letters) * unit if lines else 0.0
     columns = -(-len(lines) // per_column)
     most = min(len(lines), per_column)
-    room = column * columns + BAR * unit * len(picture.bars)
-    least = max((most + 1.5) * ROW * unit, 200 * unit if picture.bars else 0.0)
-    sheet = Sheet([(picture.title, picture.view.background)], room, unit, least=least)
+    least = max((most + 1.5) * ROW * unit, 200 * unit if bars else 0.0)
+    sheet = Sheet([(title, view.background)], column * columns + BAR * unit * len(bars), unit, least=least)
     for place, line in enumerate(lines):
         across, down = divmod(place, per_column)
         _write(sheet, sheet.right + across * column, sheet.head + (down + 0.5) * ROW * unit, line)
-    for place, bar in enumerate(picture.bars):
-        colour_bar(sheet, bar._replace(room=BAR * (len(picture.bars) - place) - 6))
+    for place, bar in enumerate(bars):
+        colour_bar(sheet, bar._replace(room=BAR * (len(bars) - place) - 6))
     ax = sheet.axes[0]
-    if picture.view.mpp is not None:
-        scale_bar(ax, picture.view, unit)
+    if view.mpp is not None:
+        scale_bar(ax, view, unit)
     ax.set_xlim(0, sheet.width)
     ax.set_ylim(sheet.height, 0)
     return sheet.figure
 
 
-def _write(sheet: Sheet, left: float, top: float, line: tuple[str, str, str]) -> None:
+def _write(sheet: Sheet, left: float, top: float, line: Line) -> None:
     colour, number, name = line
     at = (16, 52) if number else (16, 16)
     if colour:
@@ -111,16 +89,18 @@ def export_view(tiles: Tiles, patch_map: PatchMap, query: ViewQuery, options: La
     if patch_map.canvas.image:
         with tiles.bench.image(patch_map.slide) as slide:
             background = render.pixels(slide, window)
-    pictures, legends, bars, titles = [], [], [], []
-    index = None if patch_map.grid is None else patch_map.cells.under(window)
+    pictures, lines, bars, titles = [], [], [], []
     opacities = (*query.opacity, *[1.0] * len(query.layer))
     # lines lie above all other layers
     for name, opacity in sorted(zip(query.layer, opacities), key=lambda one: one[0] in (GRID.id, OUTLINE.id)):  # noqa: B905
-        layer, colours, seen = _drawn(tiles, patch_map, name, options, window, index)
-        pictures.append((colours, opacity))
+        layer, codes, table = tiles.draw(patch_map, name, options, window)
+        pictures.append((table[codes], opacity))
         titles.append(layer.title)
         if layer.classes:
-            legends.append(_legend(layer, patch_map, seen))
+            labels = tiles.painted(patch_map, name, options).labels
+            assert labels is not None
+            seen = np.unique(labels[np.unique(patch_map.cells.under(window)[codes > 0])])
+            lines += _legend(layer, patch_map, seen)
         if layer.kind == "values":
             bars.append(_bar(layer, options))
     view = View(
@@ -130,7 +110,7 @@ def export_view(tiles: Tiles, patch_map: PatchMap, query: ViewQuery, options: La
         patch_map.canvas.mpp,
     )
     title = f"{patch_map.slide}: {', '.join(titles)}" if titles else patch_map.slide
-    return tiles.bench.compute(view_picture, ViewPicture(title, view, tuple(legends), tuple(bars)), kind)
+    return tiles.bench.compute(view_picture, title, view, lines, bars, kind)
 
 
 def export_regions(bench: Workbench, patch_map: PatchMap, options: LayerOptions) -> str:
@@ -152,33 +132,12 @@ def export_regions(bench: Workbench, patch_map: PatchMap, options: LayerOptions)
     return geojson_text(shown)
 
 
-def _drawn(
-    tiles: Tiles, patch_map: PatchMap, layer: str, options: LayerOptions, window: Window, index: np.ndarray | None
-) -> tuple[Layer, np.ndarray, np.ndarray]:
-    """A layer, its colours (h, w, 4), and which of its classes are seen."""
-    none = np.zeros(0, int)
-    if layer == OUTLINE.id:
-        alpha = render.outline_alpha(tiles.outline(patch_map), window)
-        colour = np.broadcast_to(np.array(render.OUTLINE_COLOUR, np.uint8), (*alpha.shape, 3))
-        return OUTLINE, np.dstack([colour, alpha]), none
-    if patch_map.grid is None or index is None:
-        raise UnknownError(" ".join(patch_map.notes) or f"{patch_map.slide}: no patches")
-    if layer == GRID.id:
-        lines = render.borders(patch_map.cells, window, patch_map.grid.pitch).astype(np.uint8)
-        return GRID, render.LINE[lines], none
-    painted = tiles.painted(patch_map, layer, options)
-    codes = painted.colours.codes[index]
-    seen = none if painted.labels is None else np.unique(painted.labels[np.unique(index[codes > 0])])
-    return painted.layer, painted.colours.table[codes], seen
-
-
-def _legend(layer: Layer, patch_map: PatchMap, seen: np.ndarray) -> Legend:
-    """Classes that are in the view; of prototypes with their share of the slide."""
+def _legend(layer: Layer, patch_map: PatchMap, seen: np.ndarray) -> list[Line]:
+    """A heading and the classes that are in the view; of prototypes with their share of the slide."""
     shares = patch_map.weights if layer.id == "prototypes" else None
-    lines = tuple(
-        (layer.classes[k][1], "" if shares is None else f"{shares[k]:.3f}", layer.classes[k][0]) for k in seen.tolist()
-    )
-    return Legend(layer.title, "" if shares is None else "π", lines)
+    classes = [(k, *layer.classes[k]) for k in seen.tolist()]
+    lines = [(colour, "" if shares is None else f"{shares[k]:.3f}", name) for k, name, colour in classes]
+    return [("", "" if shares is None else "π", layer.title), *lines] if lines else []
 
 
 def _bar(layer: Layer, options: LayerOptions) -> ColourBar:

@@ -16,7 +16,6 @@ from panther.viewer.queries import LARGEST_PATCH, LayerOptions
 from panther.viewer.tiles import render
 from panther.viewer.tiles.layers import Layer, Layers, Painted
 from panther.viewer.tiles.pyramid import Pyramid, Window
-from panther.viewer.tiles.render import encode
 from panther.viewer.workbench import LruCache, UnknownError, Workbench, prove_image
 
 TILES = 128 << 20  # bytes of finished tiles: some six thousand of the image
@@ -94,23 +93,24 @@ class Tiles:
         return render.jpeg(picture)
 
     def overlay(self, name: str, layer: str, options: LayerOptions, tile: tuple[int, int, int]) -> bytes:
-        """PNG of what lies over the slide."""
+        """PNG of a layer."""
         patch_map = self.bench.patches(name, options.set)
         window = _there(Pyramid(patch_map.canvas.width, patch_map.canvas.height).window(*tile))
-        look = self._look(patch_map, options)
-        return self._tiles.get(
-            (patch_map.identity, layer, options, look, tile), lambda: self._overlay(patch_map, layer, options, window)
-        )
+        key = patch_map.identity, layer, options, self._look(patch_map, options), tile
+        return self._tiles.get(key, lambda: render.encode(*self.draw(patch_map, layer, options, window)[1:]))
 
-    def _overlay(self, patch_map: PatchMap, layer: str, options: LayerOptions, window: Window) -> bytes:
+    def draw(
+        self, patch_map: PatchMap, layer: str, options: LayerOptions, window: Window
+    ) -> tuple[Layer, np.ndarray, np.ndarray]:
+        """A layer, as numbers (h, w) of its colours (n, 4)."""
         if layer == OUTLINE.id:
-            return render.outline_tile(self.outline(patch_map), window)
+            return OUTLINE, render.outline_alpha(self.outline(patch_map), window), render.OUTLINE_COLOURS
+        if patch_map.grid is None:
+            raise UnknownError(" ".join(patch_map.notes) or f"{patch_map.slide}: no patches")
         if layer == GRID.id:
-            if patch_map.grid is None:
-                raise UnknownError(" ".join(patch_map.notes) or f"{patch_map.slide}: there are no patches.")
-            return render.border_tile(patch_map.cells, window, patch_map.grid.pitch)
-        colours = self.painted(patch_map, layer, options).colours
-        return encode(colours.codes[patch_map.cells.under(window)], colours.table)
+            return GRID, render.borders(patch_map.cells, window, patch_map.grid.pitch).astype(np.uint8), render.LINE
+        painted = self.painted(patch_map, layer, options)
+        return painted.layer, painted.colours.codes[patch_map.cells.under(window)], painted.colours.table
 
     def painted(self, patch_map: PatchMap, layer: str, options: LayerOptions) -> Painted:
         """Colours of a layer's patches."""

@@ -15,7 +15,10 @@ from panther.viewer.tiles.pyramid import Cells, Window
 LEVELS = 255  # colours of a quantity; number 0 is transparent
 LINE = np.array([[0, 0, 0, 0], [34, 34, 34, 255]], np.uint8)
 SMALLEST = 4  # pixels of a patch: borders of smaller ones would hide everything
-OUTLINE_COLOUR = (0, 114, 178)  # as of the contours that QuPath opens
+# by coverage of the pixel; blue as of the contours that QuPath opens
+OUTLINE_COLOURS = np.column_stack(
+    [np.tile(np.array([0, 114, 178], np.uint8), (256, 1)), np.arange(256, dtype=np.uint8)]
+)
 WIDTH = 2  # pixels
 FINER = 2  # lines are drawn so many times larger and averaged, which smooths them
 QUALITY = 85
@@ -78,11 +81,6 @@ def borders(cells: Cells, window: Window, pitch: float) -> np.ndarray:
     return (here >= 0) & (first | (right < 0) | (below < 0))
 
 
-def border_tile(cells: Cells, window: Window, pitch: float) -> bytes:
-    """PNG of the patches' borders."""
-    return encode(borders(cells, window, pitch).astype(np.uint8), LINE)
-
-
 def segments(polygons: Sequence[Polygon], origin: tuple[float, float] = (0.0, 0.0)) -> np.ndarray:
     """Sides of polygons on the canvas, (n, 2, 2): two ends, x and y."""
     rings = [np.asarray(ring, float) - origin for polygon in polygons for ring in polygon.rings]
@@ -101,13 +99,6 @@ def outline_alpha(sides: np.ndarray, window: Window) -> np.ndarray:
     for ends in ((near - (window.left, window.top)) * (FINER / window.scale)).reshape(-1, 4).tolist():
         draw.line(ends, fill=255, width=WIDTH * FINER)
     return np.asarray(picture.reduce(FINER))
-
-
-def outline_tile(sides: np.ndarray, window: Window) -> bytes:
-    """PNG of the tissue's outline."""
-    table = np.empty((256, 4), np.uint8)
-    table[:, :3], table[:, 3] = OUTLINE_COLOUR, np.arange(256)
-    return encode(outline_alpha(sides, window), table)
 
 
 def pixels(slide: Slide, window: Window) -> np.ndarray:
