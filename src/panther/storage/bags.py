@@ -47,9 +47,7 @@ class BagRef:
     sample: str  # name of the slide or patient
     files: tuple[Path, ...]
     reading: Reading = AS_WRITTEN
-    explicit: bool = (
-        False  # named by the user or the table: a file without features is then a failure, never passed over
-    )
+    explicit: bool = False  # named by the user or a table: without features it is a failure, else it is passed over
 
     def __str__(self) -> str:
         return self.sample
@@ -101,9 +99,7 @@ def as_bags(features: BagsLike, reading: Reading = AS_WRITTEN) -> Listing:
     one_bag = isinstance(features, (Bag, BagRef, np.ndarray, Tensor)) or hasattr(features, "select_dtypes")  # pandas
     if one_bag or not isinstance(features, Iterable):
         kind = type(features).__name__
-        raise InputError(
-            f"features: found {kind}, expected a folder, a file, or a list of bags, arrays or paths: [features]"
-        )
+        raise InputError(f"features: found {kind}, expected a folder, a file, or a list of bags: [features]")
     listings = [_listed(one, name, index, reading) for index, (name, one) in enumerate(_named(features))]
     if not listings:
         raise InputError("the list of features is empty, expected at least one bag, array or path")
@@ -163,9 +159,8 @@ def _read_as(ref: Openable, reading: Reading) -> Openable:
     if isinstance(ref, BagRef):
         return replace(ref, reading=reading)
     bag = ref.open()
-    return replace(
-        bag, encoder=reading.encoder_name or bag.encoder, allow_mixed_resolution=reading.allow_mixed_resolution
-    )
+    encoder = reading.encoder_name or bag.encoder
+    return replace(bag, encoder=encoder, allow_mixed_resolution=reading.allow_mixed_resolution)
 
 
 def explicit(ref: Openable) -> Openable:
