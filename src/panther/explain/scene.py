@@ -180,9 +180,7 @@ def place(bag: Bag, settings: MapSettings, image: Path | None = None, contours: 
     if not contours.is_file():
         raise InputError(f"{contours}: there is no such file of contours")
     if bag.spec.coords_unit == "um" and image is None:
-        raise InputError(
-            f"{bag.source}: its coordinates are micrometres and the contours pixels, which needs `slides=`"
-        )
+        raise InputError(f"{bag.source}: coordinates in um and contours in pixels, which requires `slides=`")
     tissue = read_contours(contours).tissue
     return Scene(cells, view, (*tissue.regions, *tissue.ignored))
 

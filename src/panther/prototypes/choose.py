@@ -76,9 +76,7 @@ class Choice:
     candidates: tuple[Candidate, ...]
     recommended: int
     supported: tuple[int, int] | None  # smallest and largest number whose prototypes come back; None: no number does
-    sufficient: (
-        int  # smallest number whose likelihood is as good as the best: what lies above buys nothing that can be told
-    )
+    sufficient: int  # smallest number whose likelihood is as good as the best: more of them add nothing measurable
     still_rising: bool  # the likelihood had not stopped rising at the end of the range
     sentence: str  # the recommendation
     remarks: tuple[str, ...]  # what else a user must know before believing it

@@ -309,9 +309,8 @@ def project(x: Tensor, settings: KMeansSettings) -> tuple[Projection, Tensor]:
     centred = x.double() - mean
     _, vectors = torch.linalg.eigh(centred.T @ centred)
     basis = vectors.flip(-1)[:, : settings.pca]
-    basis = basis * torch.sign(
-        basis.gather(0, basis.abs().argmax(0, keepdim=True))
-    )  # a sign that does not depend on the solver
+    # a sign that does not depend on the solver
+    basis = basis * torch.sign(basis.gather(0, basis.abs().argmax(0, keepdim=True)))
     projection = replace(projection, mean=mean.float(), basis=basis.float().contiguous())
     return projection, (centred @ basis).float()
 

@@ -145,16 +145,13 @@ class Concordance:
             lines.append(f"  {name}: {score.patches:,} patches, F1 {_number(score.f1)}, prototypes {prototypes}")
         for one in list(self.slides.values())[:20]:
             if (match := one.tumour) is not None:
-                numbers = [
-                    f"AUROC {_number(auroc)}, Spearman {_number(spearman)}, Dice {_number(dice)}"
-                    for auroc, spearman, dice in (
-                        (match.auroc, match.spearman, match.dice),
-                        (match.auroc_all, match.spearman_all, match.dice_all),
-                    )
-                ]
-                lines.append(
-                    f"  {one.slide}: C{match.prototype} (pi {match.weight:.2f}) finds tumour with {numbers[0]}; all tumour prototypes: {numbers[1]}"
+                names = ("AUROC", "Spearman", "Dice")
+                alone, together = (
+                    ", ".join(f"{name} {_number(getattr(match, name.lower() + of))}" for name in names)
+                    for of in ("", "_all")
                 )
+                text = f"C{match.prototype} (pi {match.weight:.2f}) finds tumour with {alone}"
+                lines.append(f"  {one.slide}: {text}; all tumour prototypes: {together}")
         return lines
 
     def to_json(self) -> dict[str, Any]:

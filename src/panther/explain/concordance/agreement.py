@@ -47,9 +47,8 @@ class TumourMatch:
     weight: float  # its pi
     auroc: float | None  # its posterior finding the positive patches (probability at least 1/2)
     spearman: float | None  # rank correlation of posterior and probability
-    dice: (
-        float | None
-    )  # overlap of patches above 1/2 in both: what the eye sees, where AUROC also counts tiny posteriors
+    # overlap of patches above 1/2 in both: what the eye sees, where AUROC also counts tiny posteriors
+    dice: float | None
     auroc_all: float | None  # the same for the sum over all tumour prototypes
     spearman_all: float | None
     dice_all: float | None
