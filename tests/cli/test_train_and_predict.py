@@ -125,7 +125,7 @@ def test_a_split_that_shares_a_patient_is_not_trained_on_and_its_scores_do_not_a
         "predict", "patient.model", "features", "--table", "leak.csv", "--split", "test", "-o", "l.csv", "-j", 1
     )
     assert f"1 of the 11 scored samples were trained on, e.g. {who}" in err
-    assert "take them out of 'test'" in err
+    assert "train without them" in err
     assert "split=test" not in err
 
 
@@ -247,7 +247,7 @@ def test_a_table_with_columns_of_other_names_gives_the_same_model_and_prediction
     panther("predict", "patient.model", "features", "-o", "usual.csv", "--table", "table.csv", "-j", 1)
     assert rows_of(here / "other_predictions.csv") == rows_of(here / "usual.csv")
     _, err = panther("predict", "other.model", "features", "-o", "x.csv", "--table", "other.csv", "-j", 1, code=2)
-    assert "slide column" in err
+    assert "neither a slide nor a patient column" in err
 
 
 def test_a_model_is_called_a_model_where_prototypes_are_asked_for_and_by_inspect(panther, here):
