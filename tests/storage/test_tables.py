@@ -163,7 +163,7 @@ def test_a_table_chooses_slides_and_says_what_is_missing_and_left_out(folder):
     assert list(chosen.problems) == ["99"]
     assert str(path) in chosen.problems["99"]
     assert any(note.startswith("2 slides") for note in chosen.notes)
-    with pytest.raises(InputError, match="none of its 1 slides"):
+    with pytest.raises(InputError, match="no slide has features"):
         select_slides(folder, table(folder / "u.csv", "slide_id\nother\n"))
 
 

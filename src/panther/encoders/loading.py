@@ -158,9 +158,7 @@ def _of_factory(name: str) -> EncoderRecipe:
     finally:
         sys.path[:] = path
     if not callable(factory):
-        raise InputError(
-            f"The encoder {name!r} is no function, expected one without arguments that returns a torch module"
-        )
+        raise InputError(f"The encoder {name!r} is no function, expected one that returns a torch module")
 
     def build() -> nn.Module:
         model = factory()

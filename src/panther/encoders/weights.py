@@ -69,9 +69,7 @@ def _fetched(about: EncoderInfo, repository: str) -> Path:
                 get_hf_file_metadata(hf_hub_url(repository, name))
             return Path(hf_hub_download(repository, name))
         except GatedRepoError as error:
-            raise InputError(
-                f"encoder {about.name!r}: its weights are gated: {grant}, or give `weights=FILE`"
-            ) from error
+            raise InputError(f"encoder {about.name!r}: gated weights: {grant}, or give `weights=FILE`") from error
         except LocalEntryNotFoundError as error:
             raise _offline(about, page, grant) from error
         except EntryNotFoundError:

@@ -96,9 +96,7 @@ class SlideCache:
                 copy_file(source, place / source.relative_to(slide.path.parent), self._stop.is_set)
         except OSError as error:
             shutil.rmtree(place, ignore_errors=True)
-            self._note(
-                f"{slide.name} cannot be copied to {self.folder} ({error.strerror}); such slides are read in place"
-            )
+            self._note(f"{slide.name} cannot be copied to {self.folder} ({error.strerror}) and is read in place")
             return slide
         return replace(slide, copy=place / slide.path.name)
 

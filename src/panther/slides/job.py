@@ -195,9 +195,8 @@ def run_job(
     """
     worker = Worker(job, tuple(steps), tuple(earlier))
     known = {row["slide"]: row for row in (read_summary(job) if before is None else before.rows)}
-    write_summary(
-        job, [known.get(s.name) or {"slide": s.name, "path": str(s.path), "status": "queued"} for s in slides], part
-    )
+    queued = ({"slide": slide.name, "path": str(slide.path), "status": "queued"} for slide in slides)
+    write_summary(job, [known.get(row["slide"]) or row for row in queued], part)
     known = {} if before is None else known
     slides = slides if before is None else before.remaining(slides)
     results: dict[str, ItemResult[SlideResult]] = {}

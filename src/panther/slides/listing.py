@@ -77,9 +77,7 @@ def list_slides(
             continue
         slides = list(_slides_in(place, leave_out)) if place.is_dir() else [place]
         if not slides:
-            raise InputError(
-                f"{place}: no slides found, expected {', '.join((*SUFFIXES, DICOM))}, or images named one by one"
-            )
+            raise InputError(f"{place}: no slides found, expected {', '.join((*SUFFIXES, DICOM))}, or single images")
         for path in slides:
             if as_text(slide_name(path)) is None:
                 problems[ascii(path.name)] = not_text(path)

@@ -33,9 +33,7 @@ def patch_spec(slide: Slide, size: int = 256, mpp: float = 0.5, overlap: int = 0
     factor = mpp / slide.mpp
     if factor * ENLARGE < 1:
         enlarged = f"patches at {mpp:g} um/px would be enlarged {1 / factor:.2g} times"
-        raise InputError(
-            f"{slide.name}: the slide has {slide.mpp:g} um/px, {enlarged}; expected `mpp={slide.mpp:.3g}` or more"
-        )
+        raise InputError(f"{slide.name}: has {slide.mpp:g} um/px, {enlarged}; expected `mpp={slide.mpp:.3g}` or more")
     size_level0 = max(1, _half_up(size * factor))
     level = slide.best_level(size_level0 / size)
     size_read = max(1, _half_up(size_level0 / slide.level_downsamples[level]))

@@ -201,9 +201,7 @@ def read_contours(path: Path) -> Contours:
     try:
         content = read_geojson(path)
     except NOT_GEOJSON as error:
-        raise InputError(
-            f"{path}: this is not a GeoJSON of polygons in level-0 pixels ({error}); export or remove it"
-        ) from error
+        raise InputError(f"{path}: not a GeoJSON of polygons in level-0 pixels ({error})") from error
     digest = hash_of(content.features)
     is_edited = content.panther.get("content") != digest
     regions: dict[bool, list[Polygon]] = {False: [], True: []}

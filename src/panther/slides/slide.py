@@ -213,9 +213,8 @@ class _Painter:
         try:
             self._read(box, self.level)
         except InputError as error:
-            longest = max(
-                s * side for s, side in zip(self._scale(self.level), (box[2] - box[0], box[3] - box[1]), strict=True)
-            )
+            across, down = self._scale(self.level)
+            longest = max((box[2] - box[0]) * across, (box[3] - box[1]) * down)
             parts = [box] if longest <= LEAF else list(self.parts(box, max(LEAF, math.ceil(longest / 2))))
             if len(parts) > 1:  # two by two
                 for part in parts:
@@ -258,9 +257,7 @@ def open_slide(path: Path | str, mpp: float | None = None) -> Slide:
     path = Path(path)
     file = next(iter(sorted(path.glob("*.dcm"))), None) if path.is_dir() else path
     if file is None:
-        raise InputError(
-            f"{path}: a folder without DICOM files (*.dcm), expected a slide, or a folder of one DICOM slide"
-        )
+        raise InputError(f"{path}: found a folder without DICOM files (*.dcm), expected a slide")
     if not file.is_file():
         raise InputError(f"{path}: there is no such file")
     if file.stat().st_size == 0:

@@ -50,11 +50,9 @@ class TissueSettings:
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if name in ("method", "pen"):
-                expected = {"method": str, "pen": bool}[name]
-                if not isinstance(value, expected):
-                    raise InputError(
-                        f"{name}: found {value!r}, expected {'a name' if expected is str else 'true or false'}"
-                    )
+                kind, expected = {"method": (str, "a name"), "pen": (bool, "true or false")}[name]
+                if not isinstance(value, kind):
+                    raise InputError(f"{name}: found {value!r}, expected {expected}")
                 continue
             low, high = self.LIMITS.get(name, (0.0, math.inf))
             is_number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)

@@ -47,9 +47,7 @@ class BagRef:
     sample: str  # name of the slide or patient
     files: tuple[Path, ...]
     reading: Reading = AS_WRITTEN
-    explicit: bool = (
-        False  # named by the user or the table: a file without features is then a failure, never passed over
-    )
+    explicit: bool = False  # named by the user or a table: without features it is a failure, else it is passed over
 
     def __str__(self) -> str:
         return self.sample
@@ -67,11 +65,17 @@ class BagRef:
 
 @dataclass(frozen=True)
 class Listing:
-    """Bags of a cohort: what can be opened, and a sentence for each file that cannot be used."""
+    """Bags of a cohort: a sequence of those that can be opened, and the reason for each file that cannot be used."""
 
     refs: tuple[Openable, ...]
-    problems: Mapping[str, str]  # slide -> sentence
-    ignored: int = 0  # files that do not pretend to be bags
+    problems: Mapping[str, str]  # slide -> reason
+    ignored: int = 0  # files that are no bags
+
+    def __len__(self) -> int:
+        return len(self.refs)
+
+    def __iter__(self) -> Iterator[Openable]:
+        return iter(self.refs)
 
 
 BagLike = Openable | np.ndarray | Tensor | Path | str  # one bag, as the user may have it
@@ -101,9 +105,7 @@ def as_bags(features: BagsLike, reading: Reading = AS_WRITTEN) -> Listing:
     one_bag = isinstance(features, (Bag, BagRef, np.ndarray, Tensor)) or hasattr(features, "select_dtypes")  # pandas
     if one_bag or not isinstance(features, Iterable):
         kind = type(features).__name__
-        raise InputError(
-            f"features: found {kind}, expected a folder, a file, or a list of bags, arrays or paths: [features]"
-        )
+        raise InputError(f"features: found {kind}, expected a folder, a file, or a list of bags: [features]")
     listings = [_listed(one, name, index, reading) for index, (name, one) in enumerate(_named(features))]
     if not listings:
         raise InputError("the list of features is empty, expected at least one bag, array or path")
@@ -163,9 +165,8 @@ def _read_as(ref: Openable, reading: Reading) -> Openable:
     if isinstance(ref, BagRef):
         return replace(ref, reading=reading)
     bag = ref.open()
-    return replace(
-        bag, encoder=reading.encoder_name or bag.encoder, allow_mixed_resolution=reading.allow_mixed_resolution
-    )
+    encoder = reading.encoder_name or bag.encoder
+    return replace(bag, encoder=encoder, allow_mixed_resolution=reading.allow_mixed_resolution)
 
 
 def explicit(ref: Openable) -> Openable:

@@ -178,17 +178,13 @@ def identify(table: "pd.DataFrame", columns: Columns = USUAL) -> Identities:
         patients = _ids(table, patient)
         if pairs := differ_in_case(patients):
             names = f"{' and '.join(pairs[0])} differ only in upper and lower case"
-            notes.append(
-                f"{source}: {names} and count as two patients ({len(pairs)} such in all); if they are one, splits will leak"
-            )
+            notes.append(f"{source}: {names} and count as two patients ({len(pairs)} such in all), which may leak")
     elif barcodes:
         patients = [name[:12] for name in slides]
         notes.append(f"{source} has no patient column: patients are the first 12 characters of the TCGA barcodes")
     else:
         patients = slides
-        notes.append(
-            f"{source} has no patient column: every slide counts as its own patient; if some share one, splits will leak"
-        )
+        notes.append(f"{source} has no patient column: every slide counts as its own patient, which may leak")
     known = patient is not None or barcodes
     return Identities(slides, patients, _sites(table, site, patients), known, notes, stand_in)
 
@@ -271,9 +267,7 @@ def select_slides(
     missing = [slide for slide in read.who.slide if slide not in known]
     if not refs:
         names = f"the table has e.g. {read.who.slide[0]!r}, the features {listing.refs[0].sample!r}"
-        raise InputError(
-            read.who.with_hint(f"{read.source}: none of its {len(slides)} slides has features{place}: {names}")
-        )
+        raise InputError(read.who.with_hint(f"{read.source}: no slide has features{place}: {names}"))
     elsewhere = sum(ref.sample in read.others.slides for ref in listing.refs)
     left_out = {
         f"in {read.others.where}": elsewhere,

@@ -162,9 +162,7 @@ def _narrowed(vectors: np.ndarray, dtype: str) -> tuple[np.ndarray, float]:
     error, largest = np.zeros(vectors.shape[1]), np.zeros(vectors.shape[1])
     for index, row in enumerate(vectors):
         if np.abs(row).max() > np.finfo(np.float16).max:
-            raise InputError(
-                f"dtype: numbers up to {np.abs(row).max():.3g} are too large for float16, expected float32"
-            )
+            raise InputError(f"dtype: {np.abs(row).max():.3g} is too large for float16, expected float32")
         stored[index] = row
         error = np.maximum(error, np.abs(row - stored[index].astype(np.float32)))
         largest = np.maximum(largest, np.abs(row))
@@ -339,9 +337,7 @@ def read_weights(path: Path, needed: str, *wanted: str) -> tuple[list[str], np.n
         raise InputError(f"{path}: holds no proportions (pi); embed with panther, protocounts or h2t")
     check_weights(path, content.samples, content.weights, columns)
     if needed not in columns:
-        raise InputError(
-            f"{path}: no column {needed!r} among {', '.join(sorted(columns))}; `table=` adds clinical ones"
-        )
+        raise InputError(f"{path}: no column {needed!r} among {', '.join(sorted(columns))}; `table=` adds columns")
     if missing := sum(value in ("", "nan") for value in columns[needed]):
         raise InputError(f"{path}: {missing} samples have no {needed}")
     return content.samples, content.weights, {n: columns[n] for n in (needed, *wanted) if n in columns}

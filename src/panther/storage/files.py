@@ -55,9 +55,8 @@ def read_errors(path: object, kind: str, remedy: str = "") -> Iterator[None]:
             raise InputError(f"{path}: there is no such {kind}") from error
         if isinstance(error, OSError) and error.strerror is not None:
             raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-        raise InputError(
-            f"{path}: not a readable {kind} ({first_sentence(error)}){remedy and f'; {remedy}'}"
-        ) from error
+        what = f"not a readable {kind} ({first_sentence(error)})"
+        raise InputError(f"{path}: {what}{remedy and f'; {remedy}'}") from error
 
 
 def first_sentence(error: Exception) -> str:

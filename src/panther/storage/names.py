@@ -63,9 +63,7 @@ def refuse_collisions(source: object, names: Sequence[str], stored: Sequence[str
     first: dict[str, str] = {}
     for name, key in zip(names, stored, strict=True):
         if first.setdefault(key, name) != name:
-            raise InputError(
-                f"{source}: columns {first[key]!r} and {name!r} would both be stored as {key!r}; rename one"
-            )
+            raise InputError(f"{source}: columns {first[key]!r} and {name!r} would both become {key!r}; rename one")
 
 
 def differ_in_case(names: Iterable[str]) -> list[tuple[str, str]]:

@@ -110,9 +110,7 @@ def load_prototypes(path: Path | str) -> Prototypes:
                 raise InputError("the pickle holds no `prototypes`; published prototype files do")
             array = content["prototypes"]
         else:
-            raise InputError(
-                "not a prototype file, expected .safetensors (`panther prototypes`), .npy or a published .pkl"
-            )
+            raise InputError("not a prototype file, expected .safetensors, .npy or a published .pkl")
         centroids = torch.as_tensor(np.asarray(array, dtype=np.float32))
         if centroids.ndim == 3 and len(centroids) == 1:
             centroids = centroids[0]

@@ -137,7 +137,7 @@ def _select(
     (width, count), *rest = widths
     if rest and rest[0][1] == count:  # ambiguous
         raise InputError(
-            f"{source}: {count} vectors of {width} numbers, as many of {rest[0][0]}; expected one slide encoder's"
+            f"{source}: {count} vectors of {width} numbers, as many of {rest[0][0]}; keep those of one slide encoder"
         )
     kept = []
     for row, (name, vector) in enumerate(zip(names, vectors, strict=True)):
@@ -244,9 +244,7 @@ def _name_column(table: pd.DataFrame, key: str | None) -> pd.Series:
     """Column with the names of the slides or patients."""
     column = find_column(table, key, NAMES, "name")
     if column is None:
-        raise InputError(
-            f"{source_of(table)}: no column of names among {listed(table.columns, 5)}: `FILE#COLUMN` names it"
-        )
+        raise InputError(f"{source_of(table)}: no column of names among {listed(table.columns, 5)} (`FILE#COLUMN`)")
     return table[column].map(str)
 
 
@@ -314,9 +312,7 @@ def _vector(values: Any) -> np.ndarray:
 
 
 def _patches(shape: tuple[int, ...]) -> InputError:
-    return InputError(
-        f"found {shape}, expected one vector (d,) of a slide; features of patches are `features:` of a study"
-    )
+    return InputError(f"found {shape}, expected one vector (d,); features of patches are `features:` of a study")
 
 
 WHOLE: dict[str, Callable[[Path, str | None], SlideVectors]] = {

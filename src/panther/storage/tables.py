@@ -188,9 +188,7 @@ def with_points(column: "pd.Series", name: str, source: str) -> "pd.Series":
     if may_be_thousands(column):
         cells = column.astype(str).str.strip()
         example = cells[cells.str.fullmatch(THOUSANDS)].iloc[0]
-        raise InputError(
-            f"{source}: {name} has numbers such as {example}, whose comma may be of thousands; write a decimal point"
-        )
+        raise InputError(f"{source}: {name} has numbers such as {example}, whose comma may be of thousands")
     return _with_points(column, name, source)
 
 
@@ -216,9 +214,7 @@ def _with_points(column: "pd.Series", name: str, source: str) -> "pd.Series":
         return column
     if len(others):
         examples = f"{cells[commas].iloc[0]} and {others.iloc[0]}"
-        raise InputError(
-            f"{source}: {name} has numbers such as {examples}; expected decimal commas or decimal points, not both"
-        )
+        raise InputError(f"{source}: {name} has numbers such as {examples}, expected commas or points, not both")
     return cells.mask(commas, cells.str.replace(",", "."))
 
 
@@ -316,9 +312,7 @@ def refuse_shared_patients(source: str, patients: Mapping[str, Iterable[str]]) -
                 twice.setdefault(name, (first[name], part))
     if twice:
         who, (one, other) = min(twice.items())
-        raise InputError(
-            f"{source}: {len(twice)} patients are in two parts, e.g. {who} in {one} and {other}; split by patient"
-        )
+        raise InputError(f"{source}: {len(twice)} patients are in two parts, e.g. {who} in {one} and {other}")
 
 
 def _from_folder(folder: Path, split: str) -> Parts:

@@ -125,7 +125,7 @@ def check_tensor(
     if not fits or 0 in tensor.shape or not tensor.is_floating_point():
         wanted = ", ".join("any" if n is None else str(n) for n in shape)
         raise InputError(
-            f"{path}: {name} are {tuple(tensor.shape)} of {tensor.dtype}, expected ({wanted}) of floats; {remedy}"
+            f"{path}: {name} are {tuple(tensor.shape)} of {tensor.dtype}, expected floats ({wanted}); {remedy}"
         )
     if not bool(torch.isfinite(tensor).all()):
         raise InputError(f"{path}: {name} hold NaN or infinite numbers; {remedy}")

@@ -136,9 +136,7 @@ def _read(content: FileContent) -> Bag:
         raise InputError(f"the file is damaged ({first_sentence(error)}); extract its features again") from error
     finally:
         content.close()
-    raise InputError(
-        f"{what_it_is(content.head)}; expected features in one of the layouts {', '.join(readers.names())}"
-    )
+    raise InputError(f"{what_it_is(content.head)}; expected one of the layouts {', '.join(readers.names())}")
 
 
 def _without_features(h5: Any) -> InputError:

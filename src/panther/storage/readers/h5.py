@@ -40,9 +40,7 @@ def h5_rows(path: Path, dataset: Any) -> Rows:
     """Rows of a dataset (N, d) or (1, N, d)."""
     name, dtype, shape = dataset.name[1:], dataset.dtype, dataset.shape
     if len(shape) == 1:
-        raise InputError(
-            f"{name} is one vector of {shape[0]} numbers, a slide's and not its patches': use it as `embeddings`"
-        )
+        raise InputError(f"{name} is one vector of {shape[0]} numbers, of a slide and not of patches: see `embeddings`")
     if len(shape) == 3 and shape[0] == 1:
         shape = shape[1:]
     if len(shape) != 2:
