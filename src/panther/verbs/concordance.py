@@ -250,7 +250,6 @@ def concordance(
     if output is not None:
         files = [*compared.write_concordance(result, output)]
         result = replace(result, files=(*files, *(file for one in done.values() for file in one.files)))
-    for text in result.notes:
-        note(text)
+    note(*result.notes)
     warn_left_out("Left out of the concordance", failures)
     return result

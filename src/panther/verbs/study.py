@@ -85,8 +85,7 @@ def run_study(
         weakref.finalize(results, shutil.rmtree, folder, ignore_errors=True)
     else:
         results.write(folder)
-    for text in results.run.notes:
-        note(text)
+    note(*results.run.notes)
     warn_left_out("Left out of the study, or failed in it", results.failures)
     return results
 
