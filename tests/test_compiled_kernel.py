@@ -19,7 +19,7 @@ from panther.statistics import Logits, accumulate, compiled, nearest, squared_di
 from panther.statistics.compiled import LIBRARY, load_library, suits
 from panther.statistics.kernels import kernel_name
 from panther.statistics.torch_kernel import accumulate_in_torch
-from panther.verbs.data import doctor
+from panther.verbs.start import doctor
 
 missing = load_library()
 needs_library = pytest.mark.skipif(isinstance(missing, str), reason=f"there is no compiled kernel: {missing}")

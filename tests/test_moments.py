@@ -26,12 +26,7 @@ def test_moments_are_those_of_numpy(stored: torch.dtype, lie: str, monkeypatch: 
     torch.manual_seed(0)
     monkeypatch.setattr(moments, "block_rows", lambda *_: 7)
     x = (100 + torch.randn(60, 37)).to(stored)
-    how = {
-        "packed": x,
-        "strided": torch.cat([x, x], 1)[:, :37],
-        "transposed": x.T.contiguous().T,
-        "lazy": Lazy(x),
-    }[lie]
+    how = {"packed": x, "strided": torch.cat([x, x], 1)[:, :37], "transposed": x.T.contiguous().T, "lazy": Lazy(x)}[lie]
     index = torch.arange(1, 60, 3)
     weight = torch.rand(len(index), dtype=torch.float64)
     weight /= weight.sum()

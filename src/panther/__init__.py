@@ -55,10 +55,9 @@ if TYPE_CHECKING:
     from panther.verbs.map import make_map
     from panther.verbs.model import predict, train
     from panther.verbs.prototypes import choose_c, compare_prototypes, fit_prototypes, shift
-    from panther.verbs.report import make_report
     from panther.verbs.search import retrieval, similar
     from panther.verbs.slides import extract
-    from panther.verbs.study import run_study
+    from panther.verbs.study import make_report, run_study
     from panther.verbs.view import view
 
 # Imported when first used: `import panther` and `panther --help` stay fast.
@@ -87,10 +86,9 @@ _NAMES = {
     "panther.verbs.map": "make_map",
     "panther.verbs.model": "predict train",
     "panther.verbs.prototypes": "choose_c compare_prototypes fit_prototypes shift",
-    "panther.verbs.report": "make_report",
     "panther.verbs.search": "retrieval similar",
     "panther.verbs.slides": "extract",
-    "panther.verbs.study": "run_study",
+    "panther.verbs.study": "make_report run_study",
     "panther.verbs.view": "view",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}

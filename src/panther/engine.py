@@ -129,11 +129,7 @@ class Launched(Generic[R_co]):
 
 
 def run(
-    function: Callable[[T], R | Launched[R]],
-    items: Sequence[T],
-    what: str,
-    work: Work = HERE,
-    ahead: int | None = None,
+    function: Callable[[T], R | Launched[R]], items: Sequence[T], what: str, work: Work = HERE, ahead: int | None = None
 ) -> Iterable[ItemResult[R]]:
     """Results of all items in their order, counted by the progress bar ``what``; ``ahead`` as in :func:`map_slides`."""
     return work.track(map_slides(function, items, work.executor, ahead), what, len(items))

@@ -273,12 +273,7 @@ class Alignment:
 
     def settings(self) -> dict[str, Any]:
         """The rest of it, in plain values."""
-        return {
-            "kind": self.kind,
-            "fitted": self.fitted,
-            "sites": list(self.sites),
-            "members": dict(self.members),
-        }
+        return {"kind": self.kind, "fitted": self.fitted, "sites": list(self.sites), "members": dict(self.members)}
 
     @classmethod
     def from_state(cls, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> "Alignment":

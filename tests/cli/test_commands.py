@@ -38,9 +38,7 @@ def test_help_and_version_import_nothing_heavy():
 
 def test_python_m_panther_is_the_command():
     done = subprocess.run(
-        [sys.executable, "-m", "panther", "inspect", "/no/such/place"],
-        capture_output=True,
-        check=False,
+        [sys.executable, "-m", "panther", "inspect", "/no/such/place"], capture_output=True, check=False
     )
     assert done.returncode == 2
     assert done.stderr == b"panther: /no/such/place: there is no such file or folder.\n"

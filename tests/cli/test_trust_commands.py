@@ -116,17 +116,7 @@ def test_sites_are_centred_also_a_later_one_and_shift_says_what_became_of_them(c
             writer.writerows(row for row in kept if row["hospital"] in sites)
     features, fitted = cohort / "features", tmp_path / "p.safetensors"
     small = ("-C", 5, "--sample", 2000, "--passes", 1, "--restarts", 1, "-j", 1)
-    out, _ = run(
-        "prototypes",
-        features,
-        *small,
-        "--table",
-        tmp_path / "train.csv",
-        "--centre",
-        "site",
-        "-o",
-        fitted,
-    )
+    out, _ = run("prototypes", features, *small, "--table", tmp_path / "train.csv", "--centre", "site", "-o", fitted)
     assert "A (8), B (" in out
     _, err = run("embed", features, "-p", fitted, "-o", tmp_path / "no.h5ad", "-j", 1, code=1)
     assert err.count("no table names a site") >= 5

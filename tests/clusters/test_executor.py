@@ -83,10 +83,7 @@ def test_a_scheduler_that_does_not_answer_or_has_no_workers_is_told_in_a_sentenc
 
     monkeypatch.setattr(cluster, "ANSWER", 0.5)
     monkeypatch.setattr(cluster, "FIRST_WORKER", 0.2)
-    with (
-        pytest.raises(InputError, match=r"tcp://127.0.0.1:9: no Dask scheduler"),
-        open_executor("tcp://127.0.0.1:9"),
-    ):
+    with pytest.raises(InputError, match=r"tcp://127.0.0.1:9: no Dask scheduler"), open_executor("tcp://127.0.0.1:9"):
         pass
     with dask_workers(0) as empty, pytest.raises(InputError, match="no workers"), open_cluster(empty.scheduler_address):
         pass

@@ -20,10 +20,7 @@ def lab(tmp_path):
 def test_one_that_was_stopped_in_a_slide_comes_back_after_another_has_done_it(lab, tally):
     start_slides(lab, "alone").wait()
     stopped = start_slides(lab, "job")
-    until(
-        lambda: any((lab.folder / "job").rglob("*_patches.h5")) or stopped.code is not None,
-        "patches",
-    )
+    until(lambda: any((lab.folder / "job").rglob("*_patches.h5")) or stopped.code is not None, "patches")
     for process in [*lab.others(stopped), stopped.process]:
         process.send_signal(signal.SIGSTOP)
     start_slides(lab, "job").wait()

@@ -202,7 +202,7 @@ def test_the_command_writes_one_file_and_warns_when_it_is_large(classes, tmp_pat
         "east",
         EVIL.replace("<", "&lt;").replace(">", "&gt;"),
     }
-    monkeypatch.setattr(sys.modules["panther.verbs.report"], "LARGE", 1e6)
+    monkeypatch.setattr(sys.modules["panther.verbs.study"], "LARGE", 1e6)
     assert "more than most mail servers" in panther("report", classes, "-o", tmp_path / "r.html")[1]
 
 

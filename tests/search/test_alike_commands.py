@@ -102,14 +102,8 @@ def test_a_hit_without_features_is_told_and_the_others_are_drawn(panther, tmp_pa
     ("arguments", "said"),
     [
         (("similar", "s.h5ad", "--query", "S99"), "query: S99"),
-        (
-            ("similar", "s.h5ad", "--query", "S00", "--on", "mixtur"),
-            "mixtur",
-        ),
-        (
-            ("similar", "s.h5ad", "--query", "features/S05.h5"),
-            "prototypes: found None",
-        ),
+        (("similar", "s.h5ad", "--query", "S00", "--on", "mixtur"), "mixtur"),
+        (("similar", "s.h5ad", "--query", "features/S05.h5"), "prototypes: found None"),
         (("similar", "s.h5ad", "--query", "S00", "--features", "features"), "output: is missing"),
         (("similar", "s.h5ad", "--query", "S00", "--leave-site-out"), "leave_site_out"),
         (("retrieval", "s.h5ad", "--at", "1,x", "--label", "grade"), "at: "),

@@ -148,3 +148,11 @@ def test_an_output_folder_that_links_onto_itself_hides_no_bag(tmp_path):
     np.save(tmp_path / "a.npy", np.ones((2, 3), np.float32))
     (tmp_path / "inside").mkdir()
     assert [ref.sample for ref in list_bags(tmp_path, leave_out=tmp_path / "loop").refs] == ["a"]
+
+
+def test_a_listing_is_a_sequence_of_its_bags(tmp_path):
+    for name in "ba":
+        np.save(tmp_path / f"{name}.npy", np.ones((3, 2), np.float32))
+    listing = list_bags(tmp_path)
+    assert len(listing) == 2
+    assert [bag.sample for bag in listing] == ["a", "b"]

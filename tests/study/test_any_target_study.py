@@ -9,7 +9,7 @@ import pytest
 import panther
 from cli.running import Runner
 from panther.models.model import load_model
-from panther.verbs.report import make_report
+from panther.verbs.study import make_report
 from panther.viewer.contents import Inputs, find_contents
 from panther.viewer.server import Guard, make_app
 from panther.viewer.workbench import Workbench

@@ -139,7 +139,7 @@ def test_a_covariate_that_is_the_target_is_told() -> None:
     bags, table = cohort(30)
     table["score"] = (table["label"] == "high") * 3.0
     done = panther.run_study(study(bags, table, covariates=["score", "age"]))
-    assert any("score says the target (class high) itself" in note for note in done.run.population.notes)
+    assert any("score is the target (class high) itself" in note for note in done.run.population.notes)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_covariate_that_is_the_target_is_told() -> None:
     [
         (["wieght"], "no covariate column 'wieght'"),
         (["age", "age"], "covariates: "),
-        (["case_id"], "these are names"),
+        (["case_id"], "different values"),
         ([{"column": "age", "kind": "colour"}], "covariates"),
     ],
 )
@@ -198,9 +198,9 @@ def test_a_trained_model_reads_covariates_of_new_patients(
 
 def test_a_model_that_reads_covariates_asks_for_them(trained: tuple[Any, pd.DataFrame, Any]) -> None:
     bags, table, model = trained
-    with pytest.raises(InputError, match=r"reads covariates \(age, stage\); give the table"):
+    with pytest.raises(InputError, match=r"reads covariates \(age, stage\); give"):
         panther.predict(model, bags)
-    with pytest.raises(InputError, match="no column 'age', which the model reads"):
+    with pytest.raises(InputError, match="no covariate"):
         panther.predict(model, bags, table.drop(columns="age"))
 
 
@@ -215,5 +215,5 @@ def test_models_of_a_study_predict_what_they_predicted_there(results: Results) -
 
 def test_networks_read_no_covariates() -> None:
     bags, table = cohort(20)
-    with pytest.raises(InputError, match="abmil is a network on patches, which reads no covariates"):
+    with pytest.raises(InputError, match="abmil is a network"):
         panther.train(bags, table, label="label", method="abmil", covariates=["age"])

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import panther
-from panther.verbs.report import make_report
+from panther.verbs.study import make_report
 
 
 @pytest.fixture(scope="module")

@@ -260,7 +260,7 @@ def test_a_model_is_chosen_by_what_tells_it_apart(cohort, tmp_path):
     assert results.model(1, method="deepsets").method.name == "deepsets"
     with pytest.raises(InputError, match="2 models of fold 0; name one with `method=`: 'protocounts'"):
         results.model()
-    with pytest.raises(InputError, match="no fold 3; this study has 0, 1, 2"):
+    with pytest.raises(InputError, match="fold: 3, expected"):
         results.model(3, method="deepsets")
     with pytest.raises(InputError, match="No model has method 'deepset'; did you mean 'deepsets'"):
         results.model(method="deepset")

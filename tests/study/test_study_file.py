@@ -75,7 +75,7 @@ def test_paths_count_from_the_file(tmp_path):
         ({"scaling": "blok"}, ["scaling", "did you mean 'block'"]),
         ({"training": {"epoch": 3}}, ["did you mean 'epochs'"]),
         ({"training": {"epochs": "abc"}}, ["training", "epochs", "integer", "'abc'"]),
-        ({"mil_training": {"epochs": 0}}, ["mil_training", "epochs is 0", "from 1"]),
+        ({"mil_training": {"epochs": 0}}, ["mil_training", "epochs", "found 0"]),
         ({"prototypes": {"restart": 1}}, ["did you mean 'restarts'"]),
         ({"prototypes": {"n_prototypes": 3}}, ["prototypes", "n_prototypes: [16]"]),
         ({"metrics": ["auc"]}, ["metrics", "did you mean 'auroc'"]),

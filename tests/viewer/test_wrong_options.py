@@ -17,7 +17,7 @@ def command(monkeypatch, capsys):
     [
         (["nowhere"], "nowhere: no such file or folder"),
         (["empty"], "neither slides nor features"),
-        (["cohort", "-p", "none.safetensors"], "none.safetensors: there is no such"),
+        (["cohort", "-p", "none.safetensors"], "none.safetensors"),
         (["cohort", "-p", "cohort/cohort.csv"], "not a prototype file"),
         (["cohort", "--model", "cohort/prototypes.safetensors"], "not of a model"),
         (["cohort", "--features", "none"], "none: there is no such file or folder"),

@@ -62,6 +62,7 @@ def build_app() -> App:
         "help_format": "plaintext",
         "help_flags": ["--help", "-h"],
         "version_flags": ["--version"],
+        "suppress_keyboard_interrupt": False,  # `_run` reports it
     }
     groups = {panel: Group(panel, sort_key=index) for index, panel in enumerate(PANELS)}
     app = App("panther", help=ABOUT, help_epilogue=EPILOGUE, version=f"panther-wsi {__version__}", **how)

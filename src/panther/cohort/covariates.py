@@ -60,8 +60,10 @@ class Covariate:
     def names(self) -> tuple[str, ...]:
         """What its numbers mean."""
         curve = (f"{self.column}, curve",) if self.spline else ()
-        own = (self.column, *curve) if self.levels is None else tuple(f"{self.column}={level}" for level in self.levels)
-        return (*own, f"{self.column} missing") if self.missing is not None else own
+        names = (
+            (self.column, *curve) if self.levels is None else tuple(f"{self.column}={level}" for level in self.levels)
+        )
+        return (*names, f"{self.column} missing") if self.missing is not None else names
 
     def encode(self, values: pd.Series) -> np.ndarray:
         """Numbers (n, k) of rows; a level that was not trained on is like a missing value."""

@@ -60,7 +60,7 @@ class CohortReport:
         return lines
 
     def unused_rows(self, fate: str) -> list[str]:
-        """Rows whose target cannot be used, and why; ``fate`` is what became of them."""
+        """Rows whose target cannot be used, and why; ``fate`` is what happened to them."""
         return [f"{n} rows were {fate}: {reason}." for reason, n in self.dropped.items()]
 
     def to_dict(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class Cohort:
     table
         (n, columns) strings, indexed by name: the columns on which all slides of every patient agree, and n_slides.
     report
-        What was found in the table, and what was left out.
+        What the table holds, and what was left out.
     rows
         The rows of the table that are used, word for word, indexed by slide.
     bags

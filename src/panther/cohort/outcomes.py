@@ -185,7 +185,7 @@ def usual_label(table: pd.DataFrame) -> str:
 
 
 def parse_labels(table: pd.DataFrame, name: str, classes: Sequence[str] | None = None) -> Parsed:
-    """Labels of all rows; rows without one, and of classes that were not asked for, are None."""
+    """Labels of all rows; rows without one, and of other classes, are None."""
     find_column(table, name, (), "label")
     labels = plain_labels(table[name])
     missing = is_missing(table[name])
@@ -292,7 +292,7 @@ def natural_order(name: str) -> tuple[int, float, str]:
 
 
 def positive_counts(counts: Mapping[str, int]) -> dict[str, int]:
-    """Without reasons that nobody was left out for."""
+    """Reasons with at least one row."""
     return {reason: n for reason, n in counts.items() if n}
 
 
@@ -309,7 +309,7 @@ def _finite(table: pd.DataFrame, name: str, least: float = -np.inf) -> np.ndarra
     return numbers
 
 
-YES_NO = {  # words of tables that say whether somebody has it
+YES_NO = {  # words of tables for yes and no
     **ZERO_ONE,
     **dict.fromkeys(("yes", "y", "positive", "pos", "present", "mutated", "mutant", "mut", "altered"), True),
     **dict.fromkeys(("no", "n", "negative", "neg", "absent", "wild type", "wild-type", "wildtype", "wt"), False),

@@ -1,6 +1,6 @@
 r"""Folds that keep sites whole and still look alike: an integer programme, then local search.
 
-With :math:`n_{sj}` patients of row :math:`j` (everybody, events, one class, one span of time ...) at site :math:`s`, and
+With :math:`n_{sj}` patients of row :math:`j` (all, events, one class, one span of time ...) at site :math:`s`, and
 :math:`x_{sf} = 1` where site :math:`s` goes to fold :math:`f`,
 
 .. math:: \min_x \; \frac{1}{J} \sum_j \frac{1}{2 N_j} \sum_f \Big| \sum_s n_{sj} x_{sf} - \frac{N_j}{k} \Big|, \qquad \sum_f x_{sf} = 1
@@ -52,7 +52,7 @@ def imbalance_by_row(counts: np.ndarray, fold: np.ndarray, k: int) -> np.ndarray
 
 
 def imbalance(counts: np.ndarray, fold: np.ndarray, k: int) -> float:
-    """Mean of :func:`imbalance_by_row`: 0 is perfect, (k - 1) / k is everybody in one fold."""
+    """Mean of :func:`imbalance_by_row`: 0 is perfect, (k - 1) / k is all patients in one fold."""
     return float(imbalance_by_row(counts, fold, k).mean())
 
 
@@ -66,7 +66,7 @@ def site_preserving(
     counts
         (S, J) patients per site and row.
     needed
-        (J,) bool, rows of which every fold must hold somebody (where the sites allow it), e.g. events.
+        (J,) bool, rows of which every fold must hold at least one (where the sites allow it), e.g. events.
     """
     effort = effort or Effort()
     if len(counts) < k:
@@ -76,9 +76,10 @@ def site_preserving(
     solved, bound, hit_time_limit = _solve(counts, possible, k, effort)
     affordable = max(2, min(effort.starts, 10_000_000 // counts.size // len(counts)))
     starts = [rng.integers(k, size=len(counts)) for _ in range(affordable)]
-    found = [_descend(counts, possible, start, k) for start in ([solved] if solved is not None else []) + starts]
-    scores = [_score(counts, possible, fold, k) for fold in found]
-    best = _renamed(found[int(np.argmin(np.round(scores, 12)))], rng.permutation(k))
+    folds = [_descend(counts, possible, start, k) for start in ([solved] if solved is not None else []) + starts]
+    scores = [float(_price(_totals(counts, fold, k), counts.sum(0), possible, k).sum()) for fold in folds]
+    # numbered in a random order, so that fold 0 is not always the one with the largest site
+    best = rng.permutation(k)[folds[int(np.argmin(np.round(scores, 12)))]].astype(np.int64)
     reached = imbalance(counts, best, k)
     return SiteFolds(best, reached, min(bound, reached), hit_time_limit)
 
@@ -87,24 +88,20 @@ def _totals(counts: np.ndarray, fold: np.ndarray, k: int) -> np.ndarray:
     return (np.arange(k)[:, None] == fold).astype(float) @ counts  # (k, J)
 
 
-def _score(counts: np.ndarray, needed: np.ndarray, fold: np.ndarray, k: int) -> float:
-    return float(_price(_totals(counts, fold, k), counts.sum(0), needed, k).sum())
-
-
-def _price(totals: np.ndarray, everybody: np.ndarray, needed: np.ndarray, k: int) -> np.ndarray:
+def _price(totals: np.ndarray, sums: np.ndarray, needed: np.ndarray, k: int) -> np.ndarray:
     """What each fold with these totals (..., J) adds to the imbalance, and a price where it lacks a row that all need."""
-    off = (np.abs(totals - everybody / k) / everybody).mean(-1)  # (...,)
+    off = (np.abs(totals - sums / k) / sums).mean(-1)  # (...,)
     return 0.5 * off + MISSING_ROW * (totals[..., needed] == 0).sum(-1)
 
 
 def _descend(counts: np.ndarray, needed: np.ndarray, fold: np.ndarray, k: int) -> np.ndarray:
     """Best move of a site, or where none helps the best exchange of two, until that does not help either."""
-    fold, everybody = fold.copy(), counts.sum(0)
+    fold, sums = fold.copy(), counts.sum(0)
     while True:
         totals = _totals(counts, fold, k)  # (k, J)
-        now = _price(totals, everybody, needed, k)  # (k,)
-        left = _price(totals[fold] - counts, everybody, needed, k) - now[fold]  # (S,) gain of the fold that is left
-        joined = _price(totals + counts[:, None], everybody, needed, k) - now  # (S, k)
+        now = _price(totals, sums, needed, k)  # (k,)
+        left = _price(totals[fold] - counts, sums, needed, k) - now[fold]  # (S,) gain of the fold that is left
+        joined = _price(totals + counts[:, None], sums, needed, k) - now  # (S, k)
         moves = left[:, None] + joined
         moves[np.arange(len(fold)), fold] = 0
         if moves.min() < -1e-12:
@@ -113,8 +110,8 @@ def _descend(counts: np.ndarray, needed: np.ndarray, fold: np.ndarray, k: int) -
             continue
         a, b = np.nonzero(np.triu(fold[:, None] != fold))  # (P,) pairs in different folds
         change = counts[b] - counts[a]
-        gains = _price(totals[fold[a]] + change, everybody, needed, k) - now[fold[a]]
-        gains += _price(totals[fold[b]] - change, everybody, needed, k) - now[fold[b]]
+        gains = _price(totals[fold[a]] + change, sums, needed, k) - now[fold[a]]
+        gains += _price(totals[fold[b]] - change, sums, needed, k) - now[fold[b]]
         if gains.min(initial=0) >= -1e-12:
             return fold
         pair = int(gains.argmin())
@@ -126,11 +123,11 @@ def _solve(counts: np.ndarray, needed: np.ndarray, k: int, effort: Effort) -> tu
     from scipy import optimize, sparse
 
     n_sites, n_rows = counts.shape
-    cells, everybody = n_sites * k, counts.sum(0)
-    price = np.concatenate([np.zeros(cells), np.repeat(0.5 / everybody / n_rows, k)])
+    cells, sums = n_sites * k, counts.sum(0)
+    price = np.concatenate([np.zeros(cells), np.repeat(0.5 / sums / n_rows, k)])
     one_fold = sparse.kron(sparse.eye(n_sites), np.ones((1, k)))  # (S, S k)
     in_fold = sparse.kron(sparse.csr_matrix(counts.T), sparse.eye(k), format="csr")  # (J k, S k)
-    target = np.repeat(everybody / k, k)
+    target = np.repeat(sums / k, k)
     slack = sparse.eye(n_rows * k)
     constraints = [
         optimize.LinearConstraint(sparse.hstack([one_fold, sparse.csr_matrix((n_sites, n_rows * k))]), 1, 1),
@@ -147,19 +144,14 @@ def _solve(counts: np.ndarray, needed: np.ndarray, k: int, effort: Effort) -> tu
     upper[cells:] = np.inf
     for rank, site in enumerate(largest_first[: k - 1]):
         upper[site * k + rank + 1 : (site + 1) * k] = 0
-    found = optimize.milp(
+    solution = optimize.milp(
         price,
         integrality=np.concatenate([np.ones(cells), np.zeros(n_rows * k)]),
         bounds=optimize.Bounds(0, upper),
         constraints=constraints,
         options={"node_limit": effort.nodes, "time_limit": effort.seconds},
     )
-    bound = found.mip_dual_bound
-    fold = None if found.x is None else found.x[:cells].reshape(n_sites, k).argmax(1)
-    hit_time_limit = found.status == 1 and "Time limit" in str(found.message)
+    bound = solution.mip_dual_bound
+    fold = None if solution.x is None else solution.x[:cells].reshape(n_sites, k).argmax(1)
+    hit_time_limit = solution.status == 1 and "Time limit" in str(solution.message)
     return fold, float(bound) if bound is not None and np.isfinite(bound) else 0.0, hit_time_limit
-
-
-def _renamed(fold: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Folds numbered in a random order, so that fold 0 is not always the one with the largest site."""
-    return order[fold].astype(np.int64)

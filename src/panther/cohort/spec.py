@@ -1,7 +1,6 @@
-"""What a study file, a model or a user says about a cohort: what is predicted, and how it is divided."""
+"""Specification of a cohort: what is predicted, and how it is divided."""
 
-from collections.abc import Callable
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -47,9 +46,9 @@ def checked(spec: type[Spec], **values: Any) -> Spec:
     except ValidationError as error:
         problem = error.errors()[0]
         where = f"`{problem['loc'][0]}=`: " if problem["loc"] else ""
-        said = problem["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-        found = "" if problem["type"] == "value_error" else f", not {problem['input']!r}"
-        sentence = f"{where}{said}{found}."
+        message = problem["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+        value = "" if problem["type"] == "value_error" else f", not {problem['input']!r}"
+        sentence = f"{where}{message}{value}."
         raise InputError(sentence[0].upper() + sentence[1:]) from error
 
 
@@ -68,13 +67,13 @@ class TaskSpec(Strict):
 
     @model_validator(mode="after")
     def _one_of(self) -> "TaskSpec":
-        if len(self._asked()) != 1:
+        if len(self._kinds()) != 1:
             raise ValueError("give one of a label column, a survival endpoint, a value column and several labels")
         if self.labels is not None and not self.labels:
             raise ValueError("labels: is empty; name the columns, each of 0 and 1")
         return self
 
-    def _asked(self) -> list[Kind]:
+    def _kinds(self) -> list[Kind]:
         """Kinds of targets that are named; one, in a task that is possible."""
         named: dict[Kind, tuple[Any, ...]] = {
             "classification": (self.label,),
@@ -87,7 +86,7 @@ class TaskSpec(Strict):
     @property
     def kind(self) -> Kind:
         """What kind of target it is."""
-        return self._asked()[0]
+        return self._kinds()[0]
 
     @property
     def outcome(self) -> str | None:
@@ -96,40 +95,24 @@ class TaskSpec(Strict):
 
     def parse(self, table: pd.DataFrame) -> Parsed:
         """Value of every row."""
-        return READERS[self.kind].parse(self, table)
+        if self.label is not None:
+            return parse_labels(table, self.label, self.classes)
+        if self.value is not None:
+            return parse_values(table, self.value)
+        if self.labels is not None:
+            return parse_many_labels(table, self.labels)
+        columns = survival_columns(table, self.survival, self.time, self.event, self.censorship)
+        return parse_survival(table, *columns, self.survival)
 
     def target(self, values: list[Any], source: str, unit: str | None = None) -> Target:
         """Target of slides or patients from their values, in that unit where it is known."""
-        return READERS[self.kind].make(self, values, source, unit)
-
-
-class Reader(NamedTuple):
-    """How a kind of target is read from a table, and made from what was read."""
-
-    parse: Callable[[TaskSpec, pd.DataFrame], Parsed]
-    make: Callable[[TaskSpec, list[Any], str, str | None], Target]  # values, their source and their unit
-
-
-def _parse_survival(task: TaskSpec, table: pd.DataFrame) -> Parsed:
-    columns = survival_columns(table, task.survival, task.time, task.event, task.censorship)
-    return parse_survival(table, *columns, task.survival)
-
-
-READERS: dict[Kind, Reader] = {
-    "classification": Reader(
-        lambda task, table: parse_labels(table, task.label or "", task.classes),
-        lambda task, values, source, unit: make_classes(values, task.classes, source),
-    ),
-    "survival": Reader(_parse_survival, lambda task, values, source, unit: make_survival(values, source, unit)),
-    "regression": Reader(
-        lambda task, table: parse_values(table, task.value or ""),
-        lambda task, values, source, unit: make_values(values, source),
-    ),
-    "labels": Reader(
-        lambda task, table: parse_many_labels(table, task.labels or ()),
-        lambda task, values, source, unit: make_many_labels(values, task.labels or (), source),
-    ),
-}
+        if self.label is not None:
+            return make_classes(values, self.classes, source)
+        if self.value is not None:
+            return make_values(values, source)
+        if self.labels is not None:
+            return make_many_labels(values, self.labels, source)
+        return make_survival(values, source, unit)
 
 
 class SplitSpec(Strict):

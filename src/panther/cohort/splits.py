@@ -10,7 +10,7 @@ from panther.cohort.load import Cohort
 from panther.cohort.outcomes import natural_order
 from panther.cohort.site_folds import Effort, SiteFolds, imbalance, imbalance_by_row, site_preserving
 from panther.cohort.spec import SplitSpec
-from panther.cohort.targets import Classes, Kind, Labels, Survival, Target, Values
+from panther.cohort.targets import Target
 from panther.errors import InputError, listed
 from panther.storage.clinical import find_column
 from panther.storage.tables import PART, is_missing, plain_labels, refuse_shared_patients
@@ -35,8 +35,8 @@ def check(cohort: Cohort, split: Split, name: str) -> list[str]:
     refuse_shared_patients(name, {part: [patient[sample] for sample in ids] for part, ids in split.parts().items()})
     notes = []
     for part, ids in split.parts().items():
-        target: Any = cohort.target.take(cohort.positions(ids))
-        lack = LACKS[target.kind](target, "training" if part == "train" else part)
+        target = cohort.target.take(cohort.positions(ids))
+        lack = target.lack("training" if part == "train" else part)
         fatal = part == "train" or (part.startswith("test") and target.kind == "survival")
         if lack and fatal:
             raise InputError(f"In {name}, {lack}; use fewer folds, or leave it out.")
@@ -47,38 +47,10 @@ def check(cohort: Cohort, split: Split, name: str) -> list[str]:
 
 
 def fold_notes(cohort: Cohort, splits: Sequence[Split]) -> list[str]:
-    """Notes of :func:`check` on every fold; tables count folds from 0 and reports from 1, so it is said."""
+    """Notes of :func:`check` on every fold; tables count folds from 0 and reports from 1."""
     last = len(splits) - 1
     names = [f"fold {number} (of 0 to {last})" for number in range(len(splits))] if last else ["the split"]
     return [note for split, name in zip(splits, names, strict=True) for note in check(cohort, split, name)]
-
-
-def _absent_classes(target: Classes, part: str) -> str | None:
-    absent = [name for name, n in target.counts().items() if n == 0]
-    has_none = "no training sample is" if part == "training" else f"{part} has no sample"
-    return f"{has_none} of class {listed(absent)}" if absent else None
-
-
-def _no_events(target: Survival, part: str) -> str | None:
-    who = f"the {len(target)} samples of {'train' if part == 'training' else part}"
-    return None if target.event.any() else f"none of {who} has the event"
-
-
-def _one_value(target: Values, part: str) -> str | None:
-    return None if len(np.unique(target.values)) > 1 else f"all {len(target)} {part} samples have the same value"
-
-
-def _one_sided(target: Labels, part: str) -> str | None:
-    labels = target.one_sided()
-    return f"{part} does not have both, samples with and without, of the label {listed(labels)}" if labels else None
-
-
-LACKS: dict[Kind, Callable[[Any, str], str | None]] = {  # what a part of a split does not have
-    "classification": _absent_classes,
-    "survival": _no_events,
-    "regression": _one_value,
-    "labels": _one_sided,
-}
 
 
 def shared_sites(cohort: Cohort, split: Split) -> list[str]:
@@ -122,11 +94,11 @@ def balance_of(target: Target, fold: np.ndarray, k: int) -> FoldBalance:
 def balance_of_tests(cohort: Cohort, splits: Sequence[Split]) -> FoldBalance | None:
     """Balance over folds whose tests do not overlap, else None; external cohorts do not count."""
     tests = [cohort.positions(split.test.get("test", ())) for split in splits]
-    everybody = np.concatenate(tests)
-    if len(splits) < 2 or len(set(everybody)) < len(everybody):
+    tested = np.concatenate(tests)
+    if len(splits) < 2 or len(set(tested)) < len(tested):
         return None
     fold = np.repeat(np.arange(len(tests)), [len(test) for test in tests])
-    return balance_of(cohort.target.take(everybody), fold, len(splits))
+    return balance_of(cohort.target.take(tested), fold, len(splits))
 
 
 def folds_of_sites(

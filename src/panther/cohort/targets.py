@@ -1,6 +1,6 @@
 """What is to be predicted, one value per slide or patient: a class, a time with an event, a number, or several labels at once.
 
-Everything that differs between them is a method here, so that nobody else has to ask which of them it is: how they are counted and told, what
+Everything that differs between them is a method here, so that no other code has to ask which of them it is: how they are counted and described, what
 a table calls them, which groups folds should hold alike.
 """
 
@@ -52,6 +52,12 @@ class Classes(_Rows):
         present = np.unique(self.labels)
         return self.names[present[0]] if len(present) == 1 else None
 
+    def lack(self, part: str) -> str | None:
+        """What a part of a split does not have, as the end of a sentence; None where it has all."""
+        absent = [name for name, n in self.counts().items() if n == 0]
+        has_none = "no training sample is" if part == "training" else f"{part} has no sample"
+        return f"{has_none} of class {', '.join(absent)}" if absent else None
+
     def describe(self) -> str:
         """Classes and their sizes."""
         sizes = "; ".join(f"{name} {n}" for name, n in self.counts().items())
@@ -70,9 +76,9 @@ class Classes(_Rows):
         return self.labels.copy()
 
     def indicators(self) -> dict[str, np.ndarray]:
-        """Rows that folds should hold alike, (n,) zeros and ones: everybody, and each class that occurs."""
-        everybody = {"samples": np.ones(len(self))}
-        return everybody | {
+        """Rows that folds should hold alike, (n,) zeros and ones: all samples, and each class that occurs."""
+        rows = {"samples": np.ones(len(self))}
+        return rows | {
             f"class {self.names[k]}": (self.labels == k).astype(float) for k in np.unique(self.labels).tolist()
         }
 
@@ -100,6 +106,11 @@ class Survival(_Rows):
         """How many have the event, and how many are censored."""
         return {"event": int(self.event.sum()), "censored": int((~self.event).sum())}
 
+    def lack(self, part: str) -> str | None:
+        """Events, where there are none."""
+        who = f"the {len(self)} samples of {'train' if part == 'training' else part}"
+        return None if self.event.any() else f"none of {who} has the event"
+
     def describe(self) -> str:
         """Events and follow-up."""
         unit = f" {self.unit}" if self.unit else ""
@@ -123,7 +134,7 @@ class Survival(_Rows):
         return groups
 
     def indicators(self) -> dict[str, np.ndarray]:
-        """Rows that folds should hold alike, (n,) zeros and ones: everybody, events, and each stratum."""
+        """Rows that folds should hold alike, (n,) zeros and ones: all samples, events, and each stratum."""
         groups = self.strata()
         rows = {"samples": np.ones(len(self)), "events": self.event.astype(float)}
         for group in np.unique(groups).tolist():
@@ -143,6 +154,10 @@ class Values(_Rows):
         """How many have a value."""
         return {"values": len(self)}
 
+    def lack(self, part: str) -> str | None:
+        """Several values, where all are the same."""
+        return None if len(np.unique(self.values)) > 1 else f"all {len(self)} {part} samples have the same value"
+
     def describe(self) -> str:
         """Median and range."""
         low, middle, high = np.quantile(self.values, [0, 0.5, 1]) if len(self) else (np.nan,) * 3
@@ -161,7 +176,7 @@ class Values(_Rows):
         return _quantile_bin(self.values, bins)
 
     def indicators(self) -> dict[str, np.ndarray]:
-        """Rows that folds should hold alike, (n,) zeros and ones: everybody, and each quarter of the values."""
+        """Rows that folds should hold alike, (n,) zeros and ones: all samples, and each quarter of the values."""
         groups = self.strata()
         rows = {"samples": np.ones(len(self))}
         return rows | {f"value quarter {g + 1}": (groups == g).astype(float) for g in np.unique(groups).tolist()}
@@ -186,12 +201,17 @@ class Labels(_Rows):
         return (~np.isnan(self.values)).sum(0)
 
     def one_sided(self) -> list[str]:
-        """Labels that all have, or none has, of whom they are known."""
+        """Labels that all samples have, or none, where they are known."""
         return [n for n, has, known in zip(self.names, self.positive, self.known, strict=True) if has in (0, known)]
 
     def counts(self) -> dict[str, int]:
         """How many have each label."""
         return {name: int(n) for name, n in zip(self.names, self.positive, strict=True)}
+
+    def lack(self, part: str) -> str | None:
+        """Labels that do not have both, yes and no."""
+        labels = ", ".join(self.one_sided())
+        return f"{part} does not have both, samples with and without, of the label {labels}" if labels else None
 
     def describe(self) -> str:
         """Of each label how many have it, among how many it is known of."""
@@ -218,7 +238,7 @@ class Labels(_Rows):
         return np.unique(groups, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
     def indicators(self) -> dict[str, np.ndarray]:
-        """Rows that folds should hold alike, (n,) zeros and ones: everybody, and who has and who has not each label."""
+        """Rows that folds should hold alike, (n,) zeros and ones: all samples, and those with and without each label."""
         rows = {"samples": np.ones(len(self))}
         for k, name in enumerate(self.names):
             for value, word in ((1, "with"), (0, "without")):

@@ -189,9 +189,9 @@ class Panther(TransformerMixin, BaseEstimator):
             try:
                 fitted = fit_bags(bags, settings, work=work)
             except InputError as error:
-                raise _in_own_words(str(error), names) from error
+                raise _with_names_of_bags(str(error), names) from error
         if fitted.failures:
-            raise _in_own_words(next(iter(fitted.failures.values())), names)
+            raise _with_names_of_bags(next(iter(fitted.failures.values())), names)
         self.n_iter_ = self.max_iter
         return self._with(fitted.prototypes)
 
@@ -256,9 +256,9 @@ class Panther(TransformerMixin, BaseEstimator):
         return self
 
     def _module(self) -> Aggregator:
-        given = {name: getattr(self, name) for name in EM_SETTINGS if getattr(self, name) is not None}
+        explicit = {name: getattr(self, name) for name in EM_SETTINGS if getattr(self, name) is not None}
         read = {"preset": self.preset, "readout": self.readout, "blocks": self.blocks}
-        return build("panther", self.prototypes_, {**read, **given})
+        return build("panther", self.prototypes_, {**read, **explicit})
 
     def __sklearn_tags__(self) -> Tags:
         """Bags, not rows; float32 whatever comes."""
@@ -306,10 +306,10 @@ def _in_order_of_content(bags: Sequence[Bag], work: Work) -> tuple[dict[str, str
     return names, renamed
 
 
-def _in_own_words(message: str, names: Mapping[str, str]) -> InputError:
+def _with_names_of_bags(message: str, names: Mapping[str, str]) -> InputError:
     """Error with the names that the user knows."""
-    for name, own in names.items():
-        message = message.replace(name, own)
+    for name, original in names.items():
+        message = message.replace(name, original)
     return InputError(message)
 
 

@@ -1,8 +1,6 @@
-"""What embeddings are, found from their numbers: a pipeline hands rows on without a word about how they were made.
+"""The package's scaling of embeddings and its linear probes (classes, numbers, survival) as scikit-learn estimators.
 
-The package's scaling of embeddings as a scikit-learn transformer.
-
-The package's linear probes, for classes, numbers and survival, as scikit-learn estimators of embeddings.
+A pipeline hands rows on without their columns, so that the layout of an embedding is recognised from its numbers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,9 +39,9 @@ class _Layout:
 
     def parts(self) -> list[Part]:
         token = [("weight", -1), *((s, j) for s in ("mean", "variance") for j in range(self.dim))]
-        own = Part([(c, statistic, j) for c in range(self.count) for statistic, j in token], PANTHER)
+        mixture = Part([(c, statistic, j) for c in range(self.count) for statistic, j in token], PANTHER)
         beside = [part for name in self.blocks for part in BLOCKS[name].layout(self.count, self.dim)]
-        return [own, *(Part(columns, PANTHER, optional=True) for columns in beside)]
+        return [mixture, *(Part(columns, PANTHER, optional=True) for columns in beside)]
 
     def fits(self, x: np.ndarray) -> bool:
         """Whether the shares, which stand at equal distances, add up to 1 in every row."""
@@ -172,8 +170,8 @@ class EmbeddingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             return names
         parts = scaler_parts(self.scaler_)
         ends = accumulate(part.dim_in for part in parts)
-        own = [part.columns(self.columns_[end - part.dim_in : end]) for part, end in zip(parts, ends, strict=True)]
-        return np.array([column_name(*column) for columns in own for column in columns], dtype=object)
+        by_part = [part.columns(self.columns_[end - part.dim_in : end]) for part, end in zip(parts, ends, strict=True)]
+        return np.array([column_name(*column) for columns in by_part for column in columns], dtype=object)
 
     def __sklearn_tags__(self) -> Tags:
         """float32 whatever comes."""
@@ -480,7 +478,7 @@ class EmbeddingCox(_EmbeddingProbe):
 
 
 def _columns(y: np.ndarray) -> np.ndarray:
-    """Time and event side by side, also of scikit-survival's structured arrays, whose types tell the two apart."""
+    """Time and event side by side, also of scikit-survival's structured arrays, which are distinguished by type."""
     if not y.dtype.names:
         return y
     kinds = {name: y.dtype[name].kind for name in y.dtype.names}

@@ -79,9 +79,9 @@ class SiteKFold(BaseCrossValidator):
         if self.n_splits < 2:
             raise InputError(f"{self.n_splits} folds are too few; give at least `n_splits=2`.")
         sites = _sites(groups)
-        k, found = self.n_splits, len(np.unique(sites))
-        if found < k:
-            raise InputError(f"{k} folds need at least {k} sites, but there are {found}; lower `n_splits=`.")
+        k, number = self.n_splits, len(np.unique(sites))
+        if number < k:
+            raise InputError(f"{k} folds need at least {k} sites, but there are {number}; lower `n_splits=`.")
         fold, _ = folds_of_sites(
             _target(y, len(sites)),
             sites,
@@ -95,8 +95,8 @@ class SiteKFold(BaseCrossValidator):
 
 def _sites(groups: Any) -> np.ndarray:
     """Site of every row (n,), as text; a row without one is refused, for it could be from any of them."""
-    given = pd.Series(column_or_1d(np.asarray(groups, dtype=object)))
-    sites = given.where(given.notna(), "").astype(str)
+    labels = pd.Series(column_or_1d(np.asarray(groups, dtype=object)))
+    sites = labels.where(labels.notna(), "").astype(str)
     missing = np.flatnonzero(is_missing(sites))
     if len(missing):
         raise InputError(f"{len(missing)} of {len(sites)} rows have no site in `groups=`, e.g. row {missing[0]}")
@@ -104,7 +104,7 @@ def _sites(groups: Any) -> np.ndarray:
 
 
 def _target(y: Any, rows: int) -> Target:
-    """Classes of labels (n,), survival of times and events (n, 2), or one class where nothing is said."""
+    """Classes of labels (n,), survival of times and events (n, 2), or one class without labels."""
     if y is None:
         return Classes(("all",), np.zeros(rows, dtype=np.int64))
     y = check_array(y, dtype=None, ensure_2d=False, allow_nd=False)

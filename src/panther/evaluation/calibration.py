@@ -1,13 +1,10 @@
-"""Where a function crosses zero, by Brent's method: the numbers of `scipy.optimize.brentq`, which takes a quarter of a second to import.
-
-Do probabilities mean what they say? Of those who are told 0.8, eight of ten should be right.
+"""Calibration of probabilities, and prediction sets. Of the samples predicted at 0.8, eight of ten should have the label.
 
 Labels are integers 0 ... K-1, probabilities (n, K); `counts` (..., n) says how often each sample counts, as in
 :mod:`panther.evaluation.metrics`, so that a thousand resamples are one call.
 
-Prediction sets that hold the truth as often as they say (split conformal prediction), patient by patient.
-
-A class is in the set where its probability is not lower than what calibration patients' true classes got. Patients are exchangeable, their
+Prediction sets hold the truth at their level (split conformal prediction), patient by patient. A class is in the
+set where its probability is not lower than what calibration patients' true classes got. Patients are exchangeable, their
 slides are not: a patient of ten slides counts once, each slide a tenth (hierarchical conformal prediction, Lee, Barber and Willett 2023).
 The guarantee is about new patients like those: on average over them, not in each hospital nor, without :func:`class_thresholds`, in each class,
 so coverage is reported for those too.
@@ -25,7 +22,7 @@ WIDEST = 1e3  # temperatures lie between its inverse and this
 
 
 class Reliability(NamedTuple):
-    """A reliability curve; bins that nobody is in are NaN."""
+    """A reliability curve; empty bins are NaN."""
 
     predicted: np.ndarray  # (..., bins), mean probability
     observed: np.ndarray  # (..., bins), how often it came true
@@ -40,7 +37,7 @@ def bin_of(probability: np.ndarray, bins: int = BINS) -> np.ndarray:
 def reliability(
     probability: np.ndarray, came_true: np.ndarray, counts: np.ndarray | None = None, bins: int = BINS
 ) -> Reliability:
-    """What was promised against what came true, in bins of equal width."""
+    """Predicted against observed frequencies, in bins of equal width."""
     counts = np.ones(len(probability)) if counts is None else counts
     member = bin_of(probability, bins)[:, None] == np.arange(bins)  # (n, bins)
     # one product over a thousand resamples costs hardly more for three sums than for one
@@ -52,7 +49,7 @@ def reliability(
 
 
 def calibration_error(curve: Reliability) -> np.ndarray:
-    r"""Expected calibration error: :math:`\sum_b \frac{n_b}{n} |\bar p_b - \bar y_b|`, 0 where every promise is kept."""
+    r"""Expected calibration error: :math:`\sum_b \frac{n_b}{n} |\bar p_b - \bar y_b|`, 0 where all frequencies are as predicted."""
     gap = np.where(curve.weight > 0, np.abs(curve.predicted - curve.observed), 0.0)
     return ratio(np.vecdot(gap, curve.weight), curve.weight.sum(-1))
 
@@ -135,7 +132,7 @@ def tempered(probabilities: np.ndarray, temperature: float) -> np.ndarray:
 
 
 def patient_weights(patients: np.ndarray) -> tuple[np.ndarray, int]:
-    """Weight of each sample (n,), 1 for every patient shared by his slides, and the number of patients."""
+    """Weight of each sample (n,), 1 for every patient, shared by the slides, and the number of patients."""
     names, member = np.unique(np.asarray(patients).astype(str), return_inverse=True)
     return 1 / np.bincount(member)[member], len(names)
 
@@ -156,7 +153,7 @@ LEVEL = 0.9
 def set_threshold(
     labels: np.ndarray, probabilities: np.ndarray, patients: np.ndarray | None = None, level: float = LEVEL
 ) -> float:
-    r"""Lowest probability of a class in the set, from labels and probabilities of patients whom the model was not trained on.
+    r"""Lowest probability of a class in the set, from labels and probabilities of patients that the model was not trained on.
 
     The scores :math:`s = 1 - p_y` of P patients, each weighing :math:`1 / (P + 1)`, leave :math:`1 / (P + 1)` for the new one, whose score
     may be anything. The threshold is their `level` quantile; with fewer than :math:`1 / (1 - level) - 1` patients it is 0: every class.
@@ -171,8 +168,8 @@ def class_thresholds(
     """The same for each class from its calibration patients alone (Mondrian): sets then hold each class at that level."""
     members = [np.flatnonzero(labels == k) for k in range(probabilities.shape[1])]
     return tuple(
-        set_threshold(labels[own], probabilities[own], None if patients is None else patients[own], level)
-        for own in members
+        set_threshold(labels[rows], probabilities[rows], None if patients is None else patients[rows], level)
+        for rows in members
     )
 
 

@@ -1,13 +1,11 @@
-"""How sure is a number, and is one method better than another? Patients are resampled, never their slides.
+"""Intervals and comparisons: patients are resampled, never their slides.
 
 A resample says how often each row counts. A measure is a function from such counts to named numbers, so all metrics of one set of
 predictions, and all methods on the same patients, share the same resamples. Where a resample does not define a metric (one class only, no
 events) it is left out of that metric and counted.
 
-Many tests at once.
-
-What a perfect score says. Resampling patients who were all right gives 1 again and again: an interval [1, 1] that knows nothing of the
-next patient. How many patients there were does: if the truth were much worse, so many right answers in a row would be very unlikely.
+A perfect score needs an exact bound: resampling patients without an error gives 1 again and again, an interval [1, 1] without information
+about the next patient. The number of patients has that information: if the truth were much worse, such a run would be very unlikely.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -114,14 +112,14 @@ def differences(first: Resampled, second: Resampled, level: float = 0.95) -> dic
     The p-value is twice the share of resamples on the wrong side of 0, with the data themselves counted as one more that is,
     :math:`2 (\min(\#\{d \le 0\}, \#\{d \ge 0\}) + 1) / (n + 1)`: at least :math:`2 / (n + 1)`, at most 1.
     """
-    found = {}
+    by_metric = {}
     for name in [name for name in first.whole if name in second.whole]:
         values = first.drawn[name] - second.drawn[name]
         values = values[~np.isnan(values)]
         wrong = min(int((values <= 0).sum()), int((values >= 0).sum()))
         p = min(1.0, 2 * (wrong + 1) / (len(values) + 1)) if len(values) else np.nan
-        found[name] = Difference(first.whole[name] - second.whole[name], *_limits(values, level), p)
-    return found
+        by_metric[name] = Difference(first.whole[name] - second.whole[name], *_limits(values, level), p)
+    return by_metric
 
 
 def best_of(rows: Sequence[Resampled], metric: str, *, lower: bool = False, level: float = 0.95) -> Interval:

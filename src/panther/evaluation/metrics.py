@@ -109,7 +109,7 @@ def confusion(
     counts = np.ones(len(labels), int) if counts is None else counts
     rows = [np.flatnonzero(labels == k) for k in range(n_classes)]
     claims = predicted[:, None] == np.arange(n_classes)  # (n, K)
-    return np.stack([counts[..., own] @ claims[own] for own in rows], -2)
+    return np.stack([counts[..., members] @ claims[members] for members in rows], -2)
 
 
 def accuracy(table: np.ndarray) -> np.ndarray:
@@ -147,10 +147,10 @@ def binary_auroc(positive: np.ndarray, score: np.ndarray, counts: np.ndarray | N
     below = np.zeros((*counts.shape[:-1], len(negatives) + 1))  # weight of the first 0, 1, 2, ... negatives
     np.cumsum(counts[..., negatives], -1, out=below[..., 1:])
     lower, upto = (np.searchsorted(score[negatives], score[positive], side) for side in ("left", "right"))
-    own = counts[..., positive]
-    won = np.vecdot(own, below[..., lower] + below[..., upto]) / 2
+    weights = counts[..., positive]
+    won = np.vecdot(weights, below[..., lower] + below[..., upto]) / 2
     unranked = counts[..., np.isnan(score)].any(-1)
-    return np.where(unranked, np.nan, ratio(won, own.sum(-1) * below[..., -1]))[()]
+    return np.where(unranked, np.nan, ratio(won, weights.sum(-1) * below[..., -1]))[()]
 
 
 def auroc(labels: np.ndarray, probabilities: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:

@@ -21,7 +21,7 @@ COMPONENTS = 16  # at most
 PER_COMPONENT = 4  # training samples that a direction needs
 FOLDS = 10
 EXACT = 300  # rows up to which eigenvectors are computed as such
-# of the multiplied subspace: further directions, and steps from nothing and from everybody's directions
+# of the multiplied subspace: further directions, and steps from random directions and from those of all rows
 SPARE, COLD, WARM = 8, 12, 3
 RARELY = 0.05  # share of samples like the training's that are called unusual
 FLOOR = 1e-12  # of variances: scaled embeddings are of the order of 1
@@ -58,7 +58,7 @@ def fit_cloud(x: np.ndarray, patients: np.ndarray, seed: int = 0) -> Cloud:
     fold = np.random.default_rng(seed).permutation(len(names))[member] % min(FOLDS, len(names))
     held_out = [fold == k for k in np.unique(fold)]
     # as many directions in the folds as in the end: their number decides how large distances are
-    k = max(1, min(COMPONENTS, (len(x) - max(own.sum() for own in held_out)) // PER_COMPONENT))
+    k = max(1, min(COMPONENTS, (len(x) - max(left_out.sum() for left_out in held_out)) // PER_COMPONENT))
     centre = x.mean(0)
     centred = x - centre  # float32 products would lose what is left of large means
     gram = np.asarray(centred @ centred.T, np.float64)
@@ -66,7 +66,7 @@ def fit_cloud(x: np.ndarray, patients: np.ndarray, seed: int = 0) -> Cloud:
     rough = gram.astype(np.float32)
     values, vectors, _, rest = _components(gram, rough, np.ones(len(x), bool), start, COLD)
     known = np.column_stack([vectors, start[:, k:]])
-    distances = [_held_out(gram, rough, ~own, known) for own in held_out]
+    distances = [_held_out(gram, rough, ~left_out, known) for left_out in held_out]
     basis = centred.T @ (vectors / np.sqrt(values * len(x))).astype(np.float32)
     return Cloud(centre, basis, values, rest, np.sort(np.concatenate(distances)))
 
@@ -100,9 +100,9 @@ def _components(
     k = start.shape[1] - SPARE
     n = int(inside.sum())
     if n <= EXACT:
-        own = gram[np.ix_(inside, inside)]
-        own = own - own.mean(0) - own.mean(1, keepdims=True) + own.mean()
-        found, block = eigh(own, subset_by_index=[n - k, n - 1])
+        products = gram[np.ix_(inside, inside)]
+        products = products - products.mean(0) - products.mean(1, keepdims=True) + products.mean()
+        eigenvalues, block = eigh(products, subset_by_index=[n - k, n - 1])
         vectors = np.zeros((len(gram), k))
         vectors[inside] = block
         along = gram @ vectors
@@ -112,10 +112,10 @@ def _components(
             q = np.linalg.qr(_about_mean(rough @ _about_mean(q, inside), inside))[0]
         q = np.linalg.qr(_about_mean(q.astype(np.float64), inside))[0]
         multiplied = gram @ q
-        found, turned = eigh(q.T @ multiplied)
-        found, turned = found[-k:], turned[:, -k:]
+        eigenvalues, turned = eigh(q.T @ multiplied)
+        eigenvalues, turned = eigenvalues[-k:], turned[:, -k:]
         vectors, along = q @ turned, multiplied @ turned
-    values = found[::-1] / n
+    values = eigenvalues[::-1] / n
     total = (np.diagonal(gram)[inside].sum() - inside @ gram @ inside / n) / n
     floor = max(1e-9 * values[0], FLOOR)
     rest = float(max(total - values.sum(), floor))
@@ -133,6 +133,6 @@ def _held_out(gram: np.ndarray, rough: np.ndarray, train: np.ndarray, start: np.
     # the vectors add up to 0, so the mean of their own rows does not matter
     z = (along - along[train].mean(0))[~train] / np.sqrt(values * number)
     to_mean = gram @ train / number
-    own = np.diagonal(gram) - 2 * to_mean + to_mean[train].mean()
-    left = np.maximum(own[~train] - np.square(z).sum(1), 0.0)
+    squared = np.diagonal(gram) - 2 * to_mean + to_mean[train].mean()
+    left = np.maximum(squared[~train] - np.square(z).sum(1), 0.0)
     return np.asarray(np.sqrt((np.square(z) / values).sum(1) + len(values) * left / rest))

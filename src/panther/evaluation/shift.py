@@ -178,15 +178,15 @@ def _against_chance(smoother: np.ndarray, y: np.ndarray, permutations: int, rng:
     return Readable(accuracy, float(null.mean()), float((1 + (null >= accuracy).sum()) / (1 + permutations)))
 
 
-def _ridge(own: np.ndarray, others: np.ndarray) -> np.ndarray:
+def _ridge(kernel: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Matrix (m, n) from targets of training rows to effects on others, about the training rows' mean and without an intercept.
 
-    An intercept, or a mean over everybody, would tell what the rows left out are like: where a site is left out, next to all of it.
+    An intercept, or a mean over all rows, would reveal the rows left out: where a site is left out, next to all of it.
     """
-    mean = own.mean(0)
-    centred = own - mean - mean[:, None] + mean.mean()
+    mean = kernel.mean(0)
+    centred = kernel - mean - mean[:, None] + mean.mean()
     theirs = others - others.mean(1, keepdims=True) - mean + mean.mean()
-    return np.asarray(np.linalg.solve(centred + np.eye(len(own)), theirs.T).T)
+    return np.asarray(np.linalg.solve(centred + np.eye(len(kernel)), theirs.T).T)
 
 
 def _balanced_accuracy(smoother: np.ndarray, y: np.ndarray) -> float:
@@ -197,7 +197,7 @@ def _balanced_accuracy(smoother: np.ndarray, y: np.ndarray) -> float:
 
 
 ALPHA = 0.01  # chance of a false alarm
-DOUBTFUL = 0.05  # below it nobody should be reassured
+DOUBTFUL = 0.05  # below it the result is not reassuring
 COLLAPSED = 1.05  # effective number of prototypes below which a slide counts as collapsed
 
 

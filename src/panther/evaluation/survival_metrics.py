@@ -1,10 +1,8 @@
-"""Metrics of survival, in plain numpy: c-index (Harrell's and Uno's), time-dependent AUC, Brier score, Kaplan-Meier and the log-rank test.
+"""Metrics of survival, in plain numpy: c-index (Harrell's and Uno's) and its pairs, time-dependent AUC, Brier score, Kaplan-Meier, log-rank test.
 
 `time` (n,) is follow-up, `event` (n,) is True where it ended with the endpoint, `risk` (n,) is larger for those who are
 expected to have it sooner. Inverse-probability-of-censoring weights come from a reference (the training patients), never
 from the patients under test. What is not defined is NaN.
-
-What a c-index is made of, patient by patient: the pairs that a risk puts the wrong way round.
 """
 
 from dataclasses import dataclass
@@ -171,9 +169,9 @@ def brier(
     """
     time, event = outcome[0][:, None], outcome[1][:, None]
     knots, free = censoring_survival(*reference)
-    own, then = step(knots, free, time), step(knots, free, np.asarray(times))
-    own, then = np.where(own > 0, own, np.inf), np.where(then > 0, then, np.inf)
-    died = ((time <= times) & event) * survival**2 / own
+    at_end, then = step(knots, free, time), step(knots, free, np.asarray(times))
+    at_end, then = np.where(at_end > 0, at_end, np.inf), np.where(then > 0, then, np.inf)
+    died = ((time <= times) & event) * survival**2 / at_end
     alive = (time > times) * (1 - survival) ** 2 / then
     return (died + alive).mean(0)
 

@@ -50,7 +50,7 @@ class TrainingRecipe:
     training: TrainSettings
     scaling: Named = field(default_factory=lambda: Named(name="share-weighted"))
     by_class: bool = False  # whether prediction sets hold each class at their level, not all together
-    task: TaskSpec | None = None  # what is predicted, as columns of the table, and for whom
+    task: TaskSpec | None = None  # what is predicted, as columns of the table, and the level
 
     @property
     def supervised(self) -> bool:
@@ -74,7 +74,7 @@ class Parts:
         return hash_of(who, *(v.tobytes() if isinstance(v, np.ndarray) else str(v).encode() for v in values))
 
     def known(self, names: Sequence[str]) -> "Parts":
-        """Only those with these names; a part that nobody is left in is gone."""
+        """Only those with these names; an empty part is dropped."""
         there = set(names)
         rows = {part: np.flatnonzero([name in there for name in ids]) for part, ids in self.ids.items()}
         rows = {part: kept for part, kept in rows.items() if len(kept)}
@@ -87,7 +87,7 @@ class Parts:
 
 @dataclass(frozen=True, eq=False)
 class Embedded:
-    """Embeddings of everybody in the parts, and what they are made of."""
+    """Embeddings of the samples of all parts, and what they are made of."""
 
     x: np.ndarray  # (n, D), perhaps a memory map
     names: Sequence[str]  # of the rows
@@ -96,7 +96,7 @@ class Embedded:
 
 @dataclass(frozen=True, eq=False)
 class Bags:
-    """Bags of everybody in the parts, for a network; prototypes where it needs them."""
+    """Bags of the samples of all parts, for a network; prototypes where it needs them."""
 
     refs: Mapping[str, Openable]
     prototypes: Prototypes | None
@@ -120,7 +120,7 @@ class _Trained(NamedTuple):
 
 
 class _Source(Protocol):
-    """Batches of a part: shuffled and thinned out for training, or everybody in order."""
+    """Batches of a part: shuffled and thinned out for training, or all samples in order."""
 
     def __call__(self, part: str, *, training: bool = False) -> BatchSource: ...
 
@@ -141,7 +141,7 @@ def fit_model(
     recipe : TrainingRecipe
         What to train.
     parts : Parts
-        Names and targets of everybody; the test parts are kept for predicting.
+        Names and targets of all samples; the test parts are kept for predicting.
     data : Embedded or Bags
         Their embeddings, or their bags where the method is a network.
     checkpoint : Path, optional
@@ -189,7 +189,7 @@ def _fit_on_embeddings(
         return whole(part) if training else whole(part).in_order()
 
     if recipe.head.name == PROBE:
-        scaled = {part: scaler(torch.from_numpy(np.array(data.x[own]))).numpy() for part, own in rows.items()}
+        scaled = {part: scaler(torch.from_numpy(np.array(data.x[some]))).numpy() for part, some in rows.items()}
         trained = _fit_probe(task.name, parts, scaled, scaler.blocks(columns), settings.seed)
     else:
         shape = token_shape(scaler.columns(columns))
@@ -293,7 +293,7 @@ class Clinic:
         return replace(recipe, method=both), joined
 
 
-INNER_FOLDS = 5  # whose held-out predictions calibrate a model
+INNER_FOLDS = 5  # their held-out predictions calibrate a model
 
 
 def make_recipe(
@@ -313,9 +313,9 @@ def make_recipe(
     check_loss(loss, {}, task.kind)
     if head == PROBE and not supervised and loss not in PROBES:
         raise InputError(f"The head {PROBE!r} has no loss {loss!r}; use {USUAL_LOSS[task.kind]!r}, or another head.")
-    own = Named(name="own" if supervised else head)
+    top = Named(name="own" if supervised else head)
     return TrainingRecipe(
-        Named(name=method, options=dict(options)), own, Named(name=loss), prototypes, chosen.train, task=task
+        Named(name=method, options=dict(options)), top, Named(name=loss), prototypes, chosen.train, task=task
     )
 
 

@@ -40,7 +40,7 @@ class Model:
     spec: PatchSpec = field(default_factory=PatchSpec)  # resolution and size of the training patches
     sure: Sureness = field(default_factory=Sureness)  # how sure it may be, and what it has seen
     blocks: tuple[Block, ...] = ()  # of a concatenation: what stands side by side
-    # of the training, not in the file: whom the table names, and who was left out and why
+    # of the training, not in the file: samples of the table, and which were left out and why
     report: CohortReport | None = None
     failures: Mapping[str, str] = field(default_factory=dict)
 

@@ -130,7 +130,6 @@ def _name(block: Block) -> str:
 
 
 RESAMPLES = 1000
-PREDICTS = {**KINDS, "survival": "risks of survival"}
 
 
 @dataclass(frozen=True)
@@ -190,15 +189,6 @@ def in_units(
         return tuple(refs), "slide", [why]
     known = {slide: patients[without_suffix(slide)] for slide in slides}
     return group_by_patient(Listing(tuple(refs), {}), known)[0].refs, level, list(notes)
-
-
-def known_outcomes(model: Model, task: TaskSpec, table: ClinicalTable, level: Level, slides: Sequence[str]) -> Cohort:
-    """Samples of a table with their outcome, in the classes that the model knows."""
-    if task.kind != model.task.kind:
-        predicts = PREDICTS[model.task.kind]
-        raise InputError(f"The model predicts {predicts}; name the columns of such an outcome to score it.")
-    classes = {"classes": tuple(model.task.names)} if isinstance(model.task, ClassTask) else {}
-    return make_cohort(table, task.model_copy(update={**classes, "level": level}), slides)
 
 
 def score(
@@ -304,7 +294,7 @@ def predict_slides(
     """
     task = trained_task(model)
     if level == "patient" and chosen.table is None:
-        raise InputError("`level=patient` needs a `table=` that says whose slides they are.")
+        raise InputError("`level=patient` needs a `table=` with the patient of each slide.")
     wanted: Level = level or (task.level if task else "slide")
     cohort, notes = _outcomes(model, outcome, chosen, wanted)
     refs, unit, more = in_units(chosen.refs, wanted, chosen.table)
@@ -329,12 +319,17 @@ def predict_slides(
 def _outcomes(
     model: Model, outcome: TaskSpec | None, chosen: Selection, level: Level
 ) -> tuple[Cohort | None, list[str]]:
-    """Those whose outcome the table knows, and why others are not scored; that none is, is a fault where it was asked for, else worth a note."""
+    """Samples with an outcome in the table, and why others are not scored; an explicit outcome that none has is an error, else a note."""
     task = outcome or trained_task(model)
     if chosen.table is None or task is None:
         return None, []
     try:
-        cohort = known_outcomes(model, task, chosen.table, level, [ref.sample for ref in chosen.refs])
+        if task.kind != model.task.kind:
+            predicts = "risks of survival" if model.task.kind == "survival" else KINDS[model.task.kind]
+            raise InputError(f"The model predicts {predicts}; name the columns of such an outcome to score it.")
+        classes = {"classes": tuple(model.task.names)} if isinstance(model.task, ClassTask) else {}
+        known = task.model_copy(update={**classes, "level": level})
+        cohort = make_cohort(chosen.table, known, [ref.sample for ref in chosen.refs])
     except InputError as error:
         if outcome is not None:
             raise

@@ -1,9 +1,7 @@
-r"""Penalised linear models by Newton's method, for several weightings of the same rows at once.
+r"""Penalised linear models of classes, ordered grades, survival and numbers by Newton's method, for several weightings of the same rows at once.
 
 Rows come as coordinates z (W, n, r): W weightings of the same n samples, which share labels or follow-up. Every model minimises its summed loss
 :math:`+ \frac{\lambda}{2} \|\beta\|^2`; intercepts are not penalised.
-
-Penalised linear models of numbers and of ordered grades, for several weightings of the same rows at once (see `probe_solvers`).
 """
 
 from collections.abc import Callable, Sequence
@@ -232,7 +230,7 @@ class RiskSets(NamedTuple):
         return np.asarray(np.log(self.at_risk(eta)[1]) @ self.deaths - (eta - eta.max(1, keepdims=True)) @ self.died)
 
     def hazard(self, increments: np.ndarray) -> np.ndarray:
-        """Of each patient (W, n): sum of increments (W, G) over the times at which he was still at risk."""
+        """Of each patient (W, n): sum of increments (W, G) over the times at which the patient was still at risk."""
         return np.cumsum(increments[:, ::-1], 1)[:, ::-1][:, self.group]
 
 
@@ -304,11 +302,11 @@ def cumulative(z: np.ndarray, labels: np.ndarray, n_classes: int, strength: floa
     """
     present = np.unique(labels)
     grade = np.searchsorted(present, labels)
-    found = _fitted(z, grade, len(present), strength)
+    fitted = _fitted(z, grade, len(present), strength)
     beta = np.zeros((len(z), z.shape[2], n_classes - 1))
-    beta[:, :, 0] = found[:, len(present) - 1 :]
+    beta[:, :, 0] = fitted[:, len(present) - 1 :]
     # threshold between grades k and k + 1 is that between the present grades on its two sides; before the first and after the last: far away
-    theta = found[:, : len(present) - 1]
+    theta = fitted[:, : len(present) - 1]
     position = np.searchsorted(present, np.arange(1, n_classes)) - 1  # of the threshold below grade k + 1
     far = -ABSENT
     padded = np.concatenate([np.full((len(z), 1), -far), theta, np.full((len(z), 1), far)], 1)

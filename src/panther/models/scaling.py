@@ -405,7 +405,9 @@ def scaler_parts(scaler: AnyScaler) -> tuple[Scaler, ...]:
 
 def fit_scaler(scaling: Named, x: Tensor | np.ndarray, blocks: Sequence[Block]) -> AnyScaler:
     """Scaling of training rows (n, D), which are these blocks side by side."""
-    parts = [Part(own, block.method, number > 0) for block in blocks for number, own in enumerate(block.parts())]
+    parts = [
+        Part(columns, block.method, number > 0) for block in blocks for number, columns in enumerate(block.parts())
+    ]
     return fit_parts(scaling, x, parts)
 
 

@@ -1,19 +1,17 @@
-"""A method, head, loss or scaling as people write it: a name, with settings where it has any.
-
-Settings of training, and those of the paper by name (section 4 and the supplement's training details).
-"""
+"""Methods, heads, losses and scalings as names with settings; settings of training, and those of the paper by name (section 4, supplement)."""
 
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from types import MappingProxyType
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from panther.cohort.spec import Strict
-from panther.errors import InputError, check_choice, check_number, check_seed, check_whole, make_plain, suggestion
+from panther.errors import LARGEST_SEED, InputError, make_plain, suggestion
 
 T = TypeVar("T")
 
@@ -52,59 +50,65 @@ def as_named(value: Any) -> Any:
     return value
 
 
+@cache
+def _adapters(kind: type) -> dict[str, TypeAdapter[Any]]:
+    return {name: TypeAdapter(hint) for name, hint in get_type_hints(kind, include_extras=True).items()}
+
+
+def check_field(kind: type, name: str, value: Any) -> None:
+    """Refuse a value that is not of the type of a field, or out of its bounds."""
+    try:
+        _adapters(kind)[name].validate_python(value, strict=True)
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"].replace("Input should be", "expected")
+        raise InputError(f"{name}: {problem}, found {value!r}") from error
+
+
 def changed(settings: T, values: Mapping[str, Any]) -> T:
-    """Settings with other values, of the types of their fields; the settings check the bounds."""
-    known = [field.name for field in fields(settings)]  # type: ignore[arg-type]
+    """Settings with other values, of the types of their fields."""
+    kind: Any = type(settings)
+    known = _adapters(kind)
     for name, value in values.items():
         if name not in known:
             raise InputError(f"there is no setting {name!r}; {suggestion(name, known)}")
-        try:
-            TypeAdapter(get_type_hints(type(settings))[name]).validate_python(value, strict=True)
-        except ValidationError as error:
-            problem = error.errors()[0]["msg"].replace("Input should be", "expected")
-            raise InputError(f"{name}: {problem}, found {value!r}") from error
+        check_field(kind, name, value)
     return replace(settings, **values)  # type: ignore[type-var]
+
+
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Whole = Annotated[int, Field(ge=0, le=1_000_000)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
 class TrainSettings:
     """How a network is trained."""
 
-    epochs: int = 20
-    batch_size: int = 32
-    accumulate: int = 1  # batches whose gradients are averaged for one step
-    min_steps: int = (
-        0  # of the optimiser: fewer batches make a step, then there are more epochs, until there are so many
-    )
-    learning_rate: float = 1e-4
-    weight_decay: float = 1e-5
+    epochs: Count = 20
+    batch_size: Count = 32
+    accumulate: Count = 1  # batches whose gradients are averaged for one step
+    # steps of the optimiser: fewer batches make a step, then there are more epochs, until there are so many
+    min_steps: Whole = 0
+    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-4
+    weight_decay: NotNegative = 1e-5
     decay_biases: bool = True  # weight decay of biases and gains too
-    input_dropout: float = 0.0  # share of the input's numbers that each step does not see
+    input_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0  # share of the input's numbers that each step does not see
     shuffle: bool = True  # embeddings in a new order every epoch
-    warmup_epochs: int = 1  # linear from 0; then cosine to 0
-    patience: int | None = None  # epochs without a better validation value before stopping; None trains to the end
-    min_epochs: int = 0  # no stopping before
-    keep: str = "last"  # or "best": the epoch of the best validation value
-    seed: int = 1
+    warmup_epochs: Whole = 1  # linear from 0; then cosine to 0
+    patience: Count | None = None  # epochs without a better validation value before stopping; None trains to the end
+    min_epochs: Whole = 0  # no stopping before
+    keep: Literal["last", "best"] = "last"  # the last epoch, or that of the best validation value
+    seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 1
     device: str = "cpu"
     mixed_precision: bool = False  # bfloat16 where that is safe; on a GPU only
 
     def __post_init__(self) -> None:
         make_plain(self)
-        for name in ("epochs", "batch_size", "accumulate"):
-            check_whole(name, getattr(self, name), 1, 1_000_000)
-        for name in ("weight_decay", "warmup_epochs", "input_dropout"):
-            check_number(name, getattr(self, name), 0)
-        check_number("learning_rate", self.learning_rate, 0, above=True)
-        check_whole("min_epochs", self.min_epochs, 0, self.epochs)
-        check_whole("min_steps", self.min_steps, 0, 1_000_000)
-        check_whole("patience", 1 if self.patience is None else self.patience, 1, 1_000_000)
-        check_seed(self.seed)
-        check_choice("keep", self.keep, ("last", "best"))
-        if self.warmup_epochs > self.epochs:
-            raise InputError(f"warmup_epochs: {self.warmup_epochs}, expected 0 to epochs ({self.epochs})")
-        if self.input_dropout >= 1:
-            raise InputError(f"input_dropout: {self.input_dropout}, expected 0 to below 1")
+        for name, value in vars(self).items():
+            check_field(TrainSettings, name, value)
+        for name in ("min_epochs", "warmup_epochs"):
+            if getattr(self, name) > self.epochs:
+                raise InputError(f"{name}: {getattr(self, name)}, expected 0 to epochs ({self.epochs})")
 
     def for_batches(self, number: int) -> "TrainSettings":
         """With accumulation and epochs that make the least number of steps, for so many batches an epoch."""
@@ -114,10 +118,10 @@ class TrainSettings:
         epochs = max(self.epochs, math.ceil(self.min_steps / math.ceil(number / accumulate)))
         return replace(self, accumulate=accumulate, epochs=epochs, min_steps=0)
 
-    def changed(self, given: Mapping[str, Any]) -> "TrainSettings":
+    def changed(self, values: Mapping[str, Any]) -> "TrainSettings":
         """With some settings instead; where epochs or accumulation are among them, they are kept, and a batch is a step unless they say else."""
-        fixed = self.min_steps and {"epochs", "accumulate"} & set(given)
-        return replace(self, **{**({"accumulate": 1, "min_steps": 0} if fixed else {}), **given})
+        fixed = self.min_steps and {"epochs", "accumulate"} & set(values)
+        return replace(self, **{**({"accumulate": 1, "min_steps": 0} if fixed else {}), **values})
 
     def rate(self, progress: float) -> float:
         """Learning rate after that many epochs (a fraction counts): linear warm-up, then half a cosine down to 0."""

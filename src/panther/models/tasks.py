@@ -576,7 +576,7 @@ class ManyLabels(Task):
     def judge(
         self, prediction: Prediction, target: Labels, reference: Reference = None, counts: Counts = None
     ) -> Scores:
-        """AUROC of each label on those of whom it is known, and the mean over the labels that have one."""
+        """AUROC of each label on the samples where it is known, and the mean over the labels that have one."""
         each = {}
         for k, name in enumerate(self.names):
             known = np.flatnonzero(~np.isnan(target.values[:, k]))

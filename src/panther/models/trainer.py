@@ -313,8 +313,8 @@ def moved(values: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
 def _validated(model: nn.Module, val: BatchSource, task: Task, settings: TrainSettings) -> dict[str, float]:
     """Loss over the whole validation part at once: a Cox loss of small batches would be another quantity."""
     logits, batch = predict_logits(model, val, settings)
-    found = {"loss": float(task.loss(logits, batch)), **task.metrics(task.predict(logits), task.decode(batch))}
-    return {f"val_{name}": value for name, value in found.items()}
+    scores = {"loss": float(task.loss(logits, batch)), **task.metrics(task.predict(logits), task.decode(batch))}
+    return {f"val_{name}": value for name, value in scores.items()}
 
 
 def _precision(settings: TrainSettings) -> AbstractContextManager[Any]:

@@ -12,13 +12,7 @@ import torch
 from panther.errors import InputError
 from panther.search.distances import Euclidean, Hellinger, MixtureDistance, as_mixture, as_proportions, variance_floor
 from panther.statistics import Apart, Cosine, Measure, Nearest, nearest_rows
-from panther.storage.clinical import (
-    PATIENT_COLUMNS,
-    SITE_COLUMNS,
-    TCGA,
-    Columns,
-    read_clinical,
-)
+from panther.storage.clinical import PATIENT_COLUMNS, SITE_COLUMNS, TCGA, Columns, read_clinical
 from panther.storage.embeddings import READERS, Embeddings, EmbeddingTable, is_in_memory, of_memory, open_embeddings
 from panther.storage.names import without_suffix
 from panther.storage.slide_vectors import read_slide_vectors

@@ -65,11 +65,17 @@ class BagRef:
 
 @dataclass(frozen=True)
 class Listing:
-    """Bags of a cohort: what can be opened, and a sentence for each file that cannot be used."""
+    """Bags of a cohort: a sequence of those that can be opened, and the reason for each file that cannot be used."""
 
     refs: tuple[Openable, ...]
-    problems: Mapping[str, str]  # slide -> sentence
-    ignored: int = 0  # files that do not pretend to be bags
+    problems: Mapping[str, str]  # slide -> reason
+    ignored: int = 0  # files that are no bags
+
+    def __len__(self) -> int:
+        return len(self.refs)
+
+    def __iter__(self) -> Iterator[Openable]:
+        return iter(self.refs)
 
 
 BagLike = Openable | np.ndarray | Tensor | Path | str  # one bag, as the user may have it

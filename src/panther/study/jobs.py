@@ -354,10 +354,13 @@ def _by_encoder(run: Callable[[Sequence[Any], Work], Iterator[Failure]]) -> Call
         # on the CPU: a study's numbers are the same wherever it runs
         work = work.on_cpu()
         groups = [[job for job in jobs if job.encoder == one] for one in dict.fromkeys(job.encoder for job in jobs)]
-        calls = [lambda group=group: list(run(group, work)) for group in groups]
+        if work.executor is None or len(groups) < 2:
+            for group in groups:
+                yield from run(group, work)
+            return
         # workers have something to do while one encoder's K-means waits for its slowest bag
-        many = work.executor is not None and len(calls) > 1
-        for failures in side_by_side(calls) if many else (call() for call in calls):
+        calls = [lambda group=group: list(run(group, work)) for group in groups]
+        for failures in side_by_side(calls):
             yield from failures
 
     return each

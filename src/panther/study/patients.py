@@ -62,16 +62,16 @@ def ranked(predictions: pd.DataFrame, methods: Sequence[str]) -> Ranked:
     """Risks of one test (`part`), by method (column `row`) and sample."""
     people = predictions.drop_duplicates("sample")
     counted = pd.concat([_counted(group) for _, group in predictions.groupby(TOGETHER, sort=False)])
-    found = counted.groupby(["row", "sample"], sort=False).agg({"rank": "mean", "wrong": "sum", "number": "sum"})
-    found = found.reindex(pd.MultiIndex.from_product([methods, people["sample"]]))
+    totals = counted.groupby(["row", "sample"], sort=False).agg({"rank": "mean", "wrong": "sum", "number": "sum"})
+    totals = totals.reindex(pd.MultiIndex.from_product([methods, people["sample"]]))
     shape = len(methods), len(people)
-    wrong = (found["wrong"] / found["number"].where(found["number"] > 0)).to_numpy(float)
+    wrong = (totals["wrong"] / totals["number"].where(totals["number"] > 0)).to_numpy(float)
     return Ranked(
         list(people["sample"]),
         list(people["patient"]),
         people["time"].to_numpy(float),
         people["event"].to_numpy(bool),
-        found["rank"].to_numpy(float).reshape(shape),
+        totals["rank"].to_numpy(float).reshape(shape),
         wrong.reshape(shape),
     )
 
@@ -104,8 +104,8 @@ class Labelled:
     @property
     def of_truth(self) -> np.ndarray:
         """Probability (M, S) that was given to what is true, the mean over the labels that are known."""
-        given = np.where(self.truth == 1, self.probability, 1 - self.probability)
-        return mean_of_defined(np.where(np.isnan(self.truth), np.nan, given))
+        probability = np.where(self.truth == 1, self.probability, 1 - self.probability)
+        return mean_of_defined(np.where(np.isnan(self.truth), np.nan, probability))
 
 
 def measured(predictions: pd.DataFrame, methods: Sequence[str]) -> Measured:

@@ -190,7 +190,7 @@ class Plan:
         settings = [*named, asdict(training), by_class]
         key = cache_key("model", inputs, settings, task, parts.signature(), self._contents(cell.encoder, names))
         known = self.features.get(cell.encoder, {})
-        # nobody predicts with a model of shuffled tissue, or of permuted labels
+        # models of shuffled tissue are not offered for prediction, nor those of permuted labels
         kept = "models" if self.original is None and not cell.permuted else "cache"
         return ModelJob(
             recipe,

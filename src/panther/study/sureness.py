@@ -75,7 +75,7 @@ def _calibrator(one: Evaluation, same_cell: Sequence[Evaluation], by_class: bool
 
 
 def _held_out(one: Evaluation, same_cell: Sequence[Evaluation]) -> tuple[list[Evaluation], str]:
-    """Predictions that calibrate those of one part of one fold, and whose they are."""
+    """Predictions that calibrate those of one part of one fold, and their source."""
     same_model = [other for other in same_cell if other.trained.fold == one.trained.fold]
     if validation := [other for other in same_model if other.part == "val"]:
         return validation, VALIDATION
@@ -96,7 +96,7 @@ class Pooled:
     sets: np.ndarray | None  # (n, 2): whether the set or interval holds the truth, and how large it is
     patients: np.ndarray  # (n,)
     sites: np.ndarray  # (n,), empty where not known
-    source: str  # whom they were calibrated on
+    source: str  # patients of the calibration
     level: float  # of the sets
     temperature: float  # mean over folds
 

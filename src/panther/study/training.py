@@ -1,4 +1,4 @@
-"""Train everything a study asks for: plan the jobs, run those whose results are missing, in parallel."""
+"""Train all models of a study: plan the jobs, run those whose results are missing, in parallel."""
 
 import itertools
 from collections import defaultdict

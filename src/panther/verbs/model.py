@@ -37,7 +37,7 @@ def train(
     method: Annotated[
         str, p.option(panel=p.METHOD, completer=p.names_of("panther.aggregators:aggregators", "panther.mil:networks"))
     ] = "panther",
-    covariates: Annotated[list[Any] | None, p.option(panel=p.OUTCOME)] = None,
+    covariates: Annotated[list[Any] | None, p.option(panel=p.OUTCOME, metavar="COLUMN")] = None,
     head: Annotated[str, p.option(panel=p.METHOD, completer=p.names_of("panther.models.heads:head_names"))] = "probe",
     loss: Annotated[str | None, p.option(panel=p.METHOD, completer=p.names_of("panther.models.tasks:tasks"))] = None,
     prototypes: p.PrototypesLike = None,

@@ -26,6 +26,11 @@ def split_names(value: Any) -> Any:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
+def as_list(value: Any) -> Any:
+    """One value as a list of one."""
+    return [value] if isinstance(value, (str, Path)) else value
+
+
 def _numbers(kind: type, example: str) -> Callable[[str], Any]:
     """`4:64` as a tuple of as many numbers as the example has."""
 
@@ -141,6 +146,7 @@ TableLike = Annotated[
 RequiredTable = Annotated[
     Any, option("Clinical table (CSV, TSV, parquet).", panel=SLIDES, text=as_path, required=True, metavar="FILE")
 ]
+Folder = Annotated[Any, option(text=as_path, metavar="FOLDER")]
 OutputFile = Annotated[Path | None, option("File to write.", short="-o", metavar="FILE")]
 OutputFolder = Annotated[Path | None, option("Folder to write to.", short="-o", metavar="FOLDER")]
 RequiredFile = Annotated[Path | None, option("File to write.", short="-o", required=True, metavar="FILE")]

@@ -23,14 +23,9 @@ NOTED = 10  # slides whose notes are printed
 PLANNED = 20  # slides whose plan is printed
 
 
-def as_list(value: Any) -> Any:
-    """One place as a list of one."""
-    return [value] if isinstance(value, (str, Path)) else value
-
-
 @verb("slides", "Slides")
 def extract(
-    slides: Annotated[list[Path], BeforeValidator(as_list), p.option(metavar="SLIDES...")],
+    slides: Annotated[list[Path], BeforeValidator(p.as_list), p.option(metavar="SLIDES...")],
     encoder: Annotated[str | None, p.option(panel=p.ENCODER, completer=p.names_of("panther.encoders:encoders"))] = None,
     *,
     output: p.RequiredFolder = None,

@@ -21,29 +21,18 @@ if TYPE_CHECKING:
 NOTEBOOKS = ("http://localhost:*", "http://127.0.0.1:*")  # origins of Jupyter on this machine
 
 
-def as_list(value: Any) -> Any:
-    """One path as a list of one."""
-    return [value] if isinstance(value, (str, Path)) else value
-
-
 @verb("view", "Look")
 def view(
-    place: Annotated[Path, p.option("Folder of a job, a demo, features or slides.", metavar="FOLDER")],
+    place: Annotated[Path, p.option(metavar="FOLDER")],
     *,
     prototypes: Annotated[
-        list[Path] | None,
-        BeforeValidator(as_list),
-        p.option("Prototype file; repeatable, to compare.", panel=p.PROTOTYPES, short="-p"),
+        list[Path] | None, BeforeValidator(p.as_list), p.option(panel=p.PROTOTYPES, short="-p")
     ] = None,
-    features: Annotated[
-        Any, p.option("Features, where the folder holds several kinds.", panel=p.SLIDES, text=p.as_path, metavar="PATH")
-    ] = None,
+    features: Annotated[Any, p.option(panel=p.SLIDES, text=p.as_path, metavar="PATH")] = None,
     slides: p.SlideImages = None,
-    embeddings: Annotated[Path | None, p.option("Embeddings of the cohort (.h5ad).", metavar="FILE")] = None,
-    study: Annotated[Path | None, p.option("Folder that `panther run` wrote.", metavar="FOLDER")] = None,
-    model: Annotated[
-        list[Path] | None, BeforeValidator(as_list), p.option("Model of `panther train`; repeatable.")
-    ] = None,
+    embeddings: Annotated[Path | None, p.option(metavar="FILE")] = None,
+    study: Annotated[Path | None, p.option(metavar="FOLDER")] = None,
+    model: Annotated[list[Path] | None, BeforeValidator(p.as_list)] = None,
     table: p.TableLike = None,
     slide_column: p.SlideColumn = None,
     patient_column: p.PatientColumn = None,
@@ -51,28 +40,13 @@ def view(
     names: p.PrototypeNames = None,
     slide_mpp: p.SlideMpp = None,
     slide_mpp_table: p.SlideMppTable = None,
-    allow_folder: Annotated[
-        list[Path] | None,
-        BeforeValidator(as_list),
-        p.option("Further folder that may be read, where links lead into it; repeatable."),
-    ] = None,
-    port: Annotated[int, Field(ge=0, le=65535), p.option("Port; 0 takes a free one.")] = 0,
-    host: Annotated[
-        str,
-        p.option("Address to listen on; other machines can reach it then. 0.0.0.0: all addresses of this machine."),
-    ] = "127.0.0.1",
-    allow_host: Annotated[
-        list[str] | None,
-        BeforeValidator(as_list),
-        p.option("Host name under which a proxy shows the viewer; repeatable."),
-    ] = None,
-    prefix: Annotated[str | None, p.option("Path under which a proxy shows the viewer.")] = None,
-    browser: Annotated[bool, p.option("Open a browser, where there is one.", negative="--no-browser")] = True,
-    workers: Annotated[
-        int,
-        Field(ge=0),
-        p.option("Worker processes, one thread each; 0: one per core.", panel=p.RUNNING, short="-j", metavar="N"),
-    ] = 0,
+    allow_folder: Annotated[list[Path] | None, BeforeValidator(p.as_list)] = None,
+    port: Annotated[int, Field(ge=0, le=65535)] = 0,
+    host: str = "127.0.0.1",
+    allow_host: Annotated[list[str] | None, BeforeValidator(p.as_list)] = None,
+    prefix: str | None = None,
+    browser: Annotated[bool, p.option(negative="--no-browser")] = True,
+    workers: Annotated[int, Field(ge=0), p.option(panel=p.RUNNING, short="-j", metavar="N")] = 0,
 ) -> "Viewer | None":
     """Look at slides, prototypes, cohort and study in the browser, from what is already on disk.
 
@@ -83,10 +57,18 @@ def view(
     ----------
     place : path
         Folder of a job, a demo, features or slides; its files are recognised by their content.
-    prototypes, model : path or list of paths, optional
-        Files that are used instead of those in the folder; several may be compared.
-    features, slides, embeddings, study, table, names : path, optional
-        The same for one of each kind.
+    prototypes : path or list of paths, optional
+        Prototype file; repeatable, to compare.
+    model : path or list of paths, optional
+        Model of `panther train`; repeatable.
+    slides, table, names : path, optional
+        Images, clinical table and names of prototypes that are used instead of those in the folder.
+    features : path, optional
+        Features, where the folder holds several kinds.
+    embeddings : path, optional
+        Embeddings of the cohort (.h5ad).
+    study : path, optional
+        Folder that `panther run` wrote.
     slide_column, patient_column, site_column : str, optional
         Columns of the table, where they have other names than usual.
     slide_mpp, slide_mpp_table
@@ -96,15 +78,15 @@ def view(
     port : int, default=0
         Port on this machine; 0 takes a free one.
     host : str, default="127.0.0.1"
-        Address to listen on.
+        Address to listen on; other machines can reach it then. 0.0.0.0: all addresses of this machine.
     allow_host : list of str, optional
         Names of hosts under which a proxy shows it, e.g. that of a JupyterHub.
     prefix : str, optional
         Path under which a proxy shows it; in a JupyterHub it is known.
     browser : bool
-        Command line: open a browser, where there is one.
+        Open a browser, where there is one (the command).
     workers : int, default=0
-        Worker processes; 0: one per core.
+        Worker processes, one thread each; 0: one per core.
 
     Returns
     -------
