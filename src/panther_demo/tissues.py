@@ -35,8 +35,8 @@ class Area:
 
     def points(self, rng: np.random.Generator, spacing: float, jitter: float = 0.3, reach: float = 0.0) -> np.ndarray:
         """Scattered points (N, 2) inside the tissue, at least ``reach`` pixels from its border."""
-        found = scattered(rng, self.shape, spacing, jitter)
-        return found[self.holds(found, reach)]
+        points = scattered(rng, self.shape, spacing, jitter)
+        return points[self.holds(points, reach)]
 
     def holds(self, points: np.ndarray, reach: float = 0.0) -> np.ndarray:
         """Which points (N, 2) lie in the tissue."""

@@ -59,11 +59,11 @@ def labelled(features: Path, truth: Path, prototypes: Prototypes, module: Aggreg
 def count_under(mask: np.ndarray, coords: np.ndarray, size: int) -> np.ndarray:
     """Pixels of the mask under squares of ``size`` level-0 pixels at ``coords`` (N, 2), by label: (N, T + 1)."""
     side = max(1, size // SCALE)
-    found = np.zeros((len(coords), len(tissues.names()) + 1), np.int64)
+    counts = np.zeros((len(coords), len(tissues.names()) + 1), np.int64)
     for row, (x, y) in enumerate(np.asarray(coords) // SCALE):
         under = mask[y : y + side, x : x + side]
-        found[row] = np.bincount(under.ravel(), minlength=found.shape[1])
-    return found
+        counts[row] = np.bincount(under.ravel(), minlength=counts.shape[1])
+    return counts
 
 
 def majority_names(slides: Sequence[Labelled], count: int) -> dict[int, str]:
@@ -78,10 +78,10 @@ def majority_names(slides: Sequence[Labelled], count: int) -> dict[int, str]:
 def pixel_table(slide: Labelled, names: Mapping[int, str]) -> np.ndarray:
     """Pixels of tissue under the patches, (T + 1, T): by the name of their prototype (the first row: none) and by what was drawn."""
     label = {name: number + 1 for number, name in enumerate(tissues.names())}
-    said = np.array([label.get(names.get(int(c), ""), GLASS) for c in slide.prototype], int)
-    found = np.zeros((len(label) + 1, len(label)), np.int64)
-    np.add.at(found, said, slide.counts[:, 1:])
-    return found
+    named = np.array([label.get(names.get(int(c), ""), GLASS) for c in slide.prototype], int)
+    pixels = np.zeros((len(label) + 1, len(label)), np.int64)
+    np.add.at(pixels, named, slide.counts[:, 1:])
+    return pixels
 
 
 def held_out_table(slides: Sequence[Labelled], count: int) -> np.ndarray:

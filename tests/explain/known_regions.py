@@ -1,7 +1,5 @@
 """A slide painted in flat colours: which tissue lies where is known exactly, and a patch's features are its mean colour."""
 
-from pathlib import Path
-
 import h5py
 import numpy as np
 import torch
@@ -15,7 +13,7 @@ WIDTH, HEIGHT, MPP, SIDE = 1500, 1130, 0.5, 60
 COLOURS = np.array([(240, 240, 240), (200, 60, 90), (60, 90, 200), (80, 170, 60)], np.uint8)  # 0 is glass, left out
 
 
-def tissue_at(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def tissue_at(x, y):
     """Tissue at places in level-0 pixels: a disc with a nest inside it, a band, glass around."""
     disc = (x - 500) ** 2 + (y - 540) ** 2 < 430**2
     nest = (x - 420) ** 2 + (y - 480) ** 2 < 170**2
@@ -23,13 +21,13 @@ def tissue_at(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.select([nest, disc, band], [2, 1, 3], 0)
 
 
-def truth(width: int, height: int) -> np.ndarray:
+def truth(width, height):
     """Tissue under the centres of a picture's pixels, (h, w)."""
     x, y = (np.arange(width) + 0.5) * WIDTH / width, (np.arange(height) + 0.5) * HEIGHT / height
     return tissue_at(*np.meshgrid(x, y))
 
 
-def write_slide(folder: Path) -> tuple[Path, Path, Path]:
+def write_slide(folder):
     """Image, features (TRIDENT's layout) of its tissue patches and prototypes: C0 to C2 are tissues 1 to 3."""
     image, features, prototypes = folder / "s.tif", folder / "s.h5", folder / "p.safetensors"
     write_pyramid(image, COLOURS[truth(WIDTH, HEIGHT)], MPP, levels=2)
@@ -44,7 +42,7 @@ def write_slide(folder: Path) -> tuple[Path, Path, Path]:
     return image, features, prototypes
 
 
-def write_bag(path: Path, features: np.ndarray, coords: np.ndarray | None, **attributes: object) -> Path:
+def write_bag(path, features, coords, **attributes):
     """TRIDENT's file; without coordinates where they are None."""
     with h5py.File(path, "w") as file:
         rows = file.create_dataset("features", data=np.asarray(features, np.float32))

@@ -1,7 +1,6 @@
 """Which patches stand for a prototype, and their pixels."""
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from panther.explain.atlas import (
     PatchesToRead,
     Place,
     atlas_of,
-    fair_sample,
+    choose,
     most_varied,
     random_ranks,
     read_patches,
@@ -28,10 +27,10 @@ from panther.storage.prototypes import load_prototypes
 from panther.types import Bag, Prototypes
 
 
-def patches(seed: int, slides: int = 12) -> dict[str, list[Exemplar]]:
+def patches(seed, slides=12):
     """Candidates of one prototype by slide; patients have one to three slides."""
     rng = np.random.default_rng(seed)
-    found: dict[str, list[Exemplar]] = {}
+    found = {}
     for number in range(slides):
         slide, patient = f"s{number}", f"p{rng.integers(slides // 2)}"
         ranks = np.sort(rng.integers(30, size=rng.integers(1, 6)))  # with ties
@@ -40,11 +39,11 @@ def patches(seed: int, slides: int = 12) -> dict[str, list[Exemplar]]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_choosing_while_slides_stream_by_is_choosing_from_all(seed: int) -> None:
+def test_choosing_while_slides_stream_by_is_choosing_from_all(seed):
     found = patches(seed)
     everything = [one for members in found.values() for one in members]
     for number in (1, 3, 8, 100):
-        kept: list[Exemplar] = []
+        kept = []
         for slide in np.random.default_rng(seed + 1).permutation(list(found)):
             kept = most_varied([*kept, *found[slide]], number)
         assert kept == most_varied(everything, number)
@@ -52,7 +51,7 @@ def test_choosing_while_slides_stream_by_is_choosing_from_all(seed: int) -> None
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_patient_is_shown_before_one_is_shown_twice_and_every_slide_too(seed: int) -> None:
+def test_every_patient_is_shown_before_one_is_shown_twice_and_every_slide_too(seed):
     found = [one for members in patches(seed).values() for one in members]
     patients, slides = {one.patient for one in found}, {one.slide for one in found}
     first = most_varied(found, len(patients))
@@ -62,7 +61,7 @@ def test_every_patient_is_shown_before_one_is_shown_twice_and_every_slide_too(se
     assert {one.slide for one in most_varied(found, len(slides))} == slides
 
 
-def test_random_members_are_a_fair_sample_of_all_slides() -> None:
+def test_random_members_are_a_fair_sample_of_all_slides():
     sizes = {"large": 60, "middle": 30, "small": 10}
     drawn = dict.fromkeys(sizes, 0)
     for seed in range(400):
@@ -71,7 +70,7 @@ def test_random_members_are_a_fair_sample_of_all_slides() -> None:
             for slide, size in sizes.items()
             for row, rank in enumerate(random_ranks(slide, size, seed))
         ]
-        for one in fair_sample(members, 5):
+        for one in choose("random", members, 5):
             drawn[one.slide] += 1
     share = np.array(list(drawn.values())) / 2000
     assert share == pytest.approx([0.6, 0.3, 0.1], abs=0.04)  # four standard errors
@@ -79,7 +78,7 @@ def test_random_members_are_a_fair_sample_of_all_slides() -> None:
     assert (random_ranks("large", 9, 3) != random_ranks("small", 9, 3)).all()
 
 
-def cohort(d: int = 6, c: int = 3) -> tuple[list[AtlasJob], Prototypes]:
+def cohort(d=6, c=3):
     generator = torch.Generator().manual_seed(0)
     centroids = 4 * torch.randn(c, d, generator=generator) + 100  # far from the origin: digits must survive
     jobs = []
@@ -87,20 +86,20 @@ def cohort(d: int = 6, c: int = 3) -> tuple[list[AtlasJob], Prototypes]:
         labels = torch.randint(c, (50,), generator=generator)
         features = centroids[labels] + torch.randn(50, d, generator=generator)
         coords = torch.tensor([(256 * (i % 10), 256 * (i // 10)) for i in range(50)])
-        jobs.append(AtlasJob(Bag(f"s{number}", features, lambda coords=coords: coords), f"p{number // 2}"))  # type: ignore[misc]
+        jobs.append(AtlasJob(Bag(f"s{number}", features, lambda coords=coords: coords), f"p{number // 2}"))
     return jobs, Prototypes(centroids)
 
 
 @pytest.mark.parametrize("method", ["panther", "ot", "h2t", "protocounts"])
-def test_nearest_patches_are_those_of_a_search_through_everything(method: str) -> None:
+def test_nearest_patches_are_those_of_a_search_through_everything(method):
     jobs, prototypes = cohort()
     found = atlas_of(jobs, prototypes, AtlasSettings(MapSettings(method), exemplars=3))
     assert found.weights.sum(1) == pytest.approx(np.ones(5), abs=1e-5)
     centroids = prototypes.centroids.double()
     for c in range(3):
-        best: dict[str, float] = {}
+        best = {}
         for job in jobs:
-            distances = torch.cdist(job.ref.open().features[:].double(), centroids)  # type: ignore[arg-type]
+            distances = torch.cdist(job.ref.open().features[:].double(), centroids)
             own = distances[distances.argmin(1) == c, c]  # clusters are far apart: every method agrees
             best[job.patient] = min(best.get(job.patient, np.inf), float(own.min()))
         shown = [found.exemplars[i] for i in found.chosen(c, "nearest")]
@@ -108,7 +107,7 @@ def test_nearest_patches_are_those_of_a_search_through_everything(method: str) -
         assert len(found.chosen(c, "random")) == 3
 
 
-def test_neither_the_order_of_slides_nor_workers_change_the_atlas() -> None:
+def test_neither_the_order_of_slides_nor_workers_change_the_atlas():
     jobs, prototypes = cohort()
     plain = atlas_of(jobs, prototypes)
     with ThreadPoolExecutor(3) as pool:
@@ -119,7 +118,7 @@ def test_neither_the_order_of_slides_nor_workers_change_the_atlas() -> None:
     assert [s.low for s in plain.shares] == pytest.approx([s.low for s in other.shares])
 
 
-def test_optimal_transport_counts_members_because_its_weights_are_even() -> None:
+def test_optimal_transport_counts_members_because_its_weights_are_even():
     jobs, prototypes = cohort()
     found = atlas_of(jobs, prototypes, AtlasSettings(MapSettings("ot")))
     np.testing.assert_allclose(found.weights, found.members / 50)
@@ -127,7 +126,7 @@ def test_optimal_transport_counts_members_because_its_weights_are_even() -> None
     assert any("same π by construction" in note for note in found.notes)
 
 
-def test_pictures_are_the_patches_of_the_slide(tmp_path: Path) -> None:
+def test_pictures_are_the_patches_of_the_slide(tmp_path):
     image, features, prototypes = write_slide(tmp_path)
     (ref,) = list_bags(features).refs
     found = atlas_of([AtlasJob(ref, "p", image)], load_prototypes(prototypes), AtlasSettings(exemplars=4))
@@ -142,7 +141,7 @@ def test_pictures_are_the_patches_of_the_slide(tmp_path: Path) -> None:
         assert pixels.mean((0, 1)) == pytest.approx(truth, abs=4)
 
 
-def test_a_large_patch_is_read_small_and_micrometres_become_pixels(tmp_path: Path) -> None:
+def test_a_large_patch_is_read_small_and_micrometres_become_pixels(tmp_path):
     image, _, _ = write_slide(tmp_path)
     in_pixels, in_um = read_patches(
         PatchesToRead("s", image, None, (Place(100, 200, 400), Place(50, 100, 200, "um")))
@@ -155,8 +154,8 @@ def test_a_large_patch_is_read_small_and_micrometres_become_pixels(tmp_path: Pat
         read_patches(PatchesToRead("s", image, None, (Place(0, 0, None),)))
 
 
-def test_a_failure_that_nobody_foresaw_names_the_slide(tmp_path: Path) -> None:
-    def fail(_: object) -> None:
+def test_a_failure_that_nobody_foresaw_names_the_slide(tmp_path):
+    def fail(_):
         raise RuntimeError("boom")
 
     write_bag(tmp_path / "s.h5", np.ones((2, 3)), None)

@@ -19,7 +19,7 @@ from panther.explain.shares import (
 )
 
 
-def test_holm_is_the_closed_test_of_bonferroni() -> None:
+def test_holm_is_the_closed_test_of_bonferroni():
     rng = np.random.default_rng(0)
     for size in (1, 2, 5, 7):
         p = np.round(rng.random(size) ** 3, 2)
@@ -31,12 +31,12 @@ def test_holm_is_the_closed_test_of_bonferroni() -> None:
     assert holm([]) == []
 
 
-def cohort(n: int = 24, seed: int = 1) -> tuple[list[str], np.ndarray]:
+def cohort(n=24, seed=1):
     return [f"p{i:02d}" for i in range(n)], np.random.default_rng(seed).dirichlet([4, 2, 1], n)
 
 
 @pytest.mark.parametrize("groups", [2, 3])
-def test_groups_are_tested_as_scipy_does_over_patients(groups: int) -> None:
+def test_groups_are_tested_as_scipy_does_over_patients(groups):
     patients, shares = cohort()
     values = {patient: "abc"[i % groups] for i, patient in enumerate(patients)}
     tests, notes = share_tests(factor("g", values, {p: p for p in patients}, categories=False), patients, shares)
@@ -49,7 +49,7 @@ def test_groups_are_tested_as_scipy_does_over_patients(groups: int) -> None:
     assert notes == []
 
 
-def test_numbers_are_tested_by_rank_correlation_unless_they_are_names() -> None:
+def test_numbers_are_tested_by_rank_correlation_unless_they_are_names():
     patients, shares = cohort()
     ages = {patient: str(40 + 7 * i % 31) for i, patient in enumerate(patients)}
     same = {p: p for p in patients}
@@ -65,7 +65,7 @@ def test_numbers_are_tested_by_rank_correlation_unless_they_are_names() -> None:
     assert [one.value for one in group_shares(few, patients, shares)[::3]] == ["0", "10", "20"]
 
 
-def test_small_groups_and_flat_shares_have_no_test() -> None:
+def test_small_groups_and_flat_shares_have_no_test():
     patients, shares = cohort(10)
     shares[:, 2] = 10.0 ** -np.arange(20, 30)  # nothing, in ten different ways
     few = Factor("g", {p: "x" if i < 5 else ("y" if i < 9 else "z") for i, p in enumerate(patients)}, False)
@@ -78,7 +78,7 @@ def test_small_groups_and_flat_shares_have_no_test() -> None:
     assert "needs two values" in notes[0]
 
 
-def test_intervals_are_those_of_a_bootstrap_over_patients() -> None:
+def test_intervals_are_those_of_a_bootstrap_over_patients():
     _, shares = cohort(40)
     found = mean_intervals(shares, seed=3, resamples=4000)
     for c, one in enumerate(found):
@@ -91,7 +91,7 @@ def test_intervals_are_those_of_a_bootstrap_over_patients() -> None:
     assert np.isnan(mean_intervals(shares[:1])[0].low)  # one patient tells nothing about others
 
 
-def test_a_patient_with_many_slides_counts_once_and_its_slides_by_their_patches() -> None:
+def test_a_patient_with_many_slides_counts_once_and_its_slides_by_their_patches():
     weights = np.array([[1.0, 0.0]] * 9 + [[0.0, 1.0]])
     names, shares = patient_means(weights, ["a"] * 9 + ["b"], np.arange(1, 11))
     assert names == ["a", "b"]
@@ -100,12 +100,12 @@ def test_a_patient_with_many_slides_counts_once_and_its_slides_by_their_patches(
     assert patient_means(np.eye(2), ["a", "a"], np.array([30, 10]))[1].tolist() == [[0.75, 0.25]]
 
 
-def test_slides_of_a_patient_must_agree() -> None:
+def test_slides_of_a_patient_must_agree():
     with pytest.raises(InputError, match="patient p have different values, x and y"):
         factor("g", {"s": "x", "t": "y"}, {"s": "p", "t": "p"}, categories=False)
 
 
-def test_co_occurrence_does_not_mistake_one_large_prototype_for_company_of_the_others() -> None:
+def test_co_occurrence_does_not_mistake_one_large_prototype_for_company_of_the_others():
     rng = np.random.default_rng(0)
     amount = np.exp(
         rng.normal(0, 1, (4000, 5)) * [1.5, 0.5, 0.5, 0.5, 0.5] + [4, 0, 0, 0, 0]
@@ -123,7 +123,7 @@ def test_co_occurrence_does_not_mistake_one_large_prototype_for_company_of_the_o
     assert found[0, 1] < 0
 
 
-def test_co_occurrence_of_too_few_slides_or_a_constant_is_not_defined() -> None:
+def test_co_occurrence_of_too_few_slides_or_a_constant_is_not_defined():
     _, pi = cohort(5)
     assert np.isnan(co_occurrence(pi[:2], np.ones(2))).all()
     still = np.tile([0.2, 0.3, 0.5], (5, 1))

@@ -3,18 +3,16 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
 import pytest
 import torch
-from known_regions import SIDE, write_bag, write_slide
+from known_regions import SIDE, write_bag
 from matplotlib import colormaps
 from PIL import Image
 from scipy.stats import rankdata
 
-from cli.running import Runner
 from panther.explain.attention import SCALES, attention, map_attention
 from panther.mil import build_model, networks
 from panther.models.heads import build_head
@@ -25,7 +23,7 @@ from panther.models.tasks import Classification, DiscreteSurvival
 from panther.storage.prototypes import load_prototypes
 from panther.storage.readers import open_bag
 
-SMALL: dict[str, dict[str, Any]] = {
+SMALL = {
     "abmil": {"hidden": 8, "attention": 4},
     "attnmisl": {"hidden": 8, "attention": 4},
     "dsmil": {"hidden": 8, "attention": 4},
@@ -35,14 +33,7 @@ SMALL: dict[str, dict[str, Any]] = {
 TASK = Classification(("a", "b", "c"))
 
 
-@pytest.fixture(scope="module")
-def slide(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("slide")
-    write_slide(folder)
-    return folder
-
-
-def network(slide: Path, name: str, task: Any = TASK) -> Model:
+def network(slide, name, task=TASK):
     prototypes = load_prototypes(slide / "p.safetensors") if name == "attnmisl" else None
     module = build_model(name, 3, task.n_outputs, prototypes, SMALL[name], seed=4).eval()
     return Model(
@@ -50,7 +41,7 @@ def network(slide: Path, name: str, task: Any = TASK) -> Model:
     )
 
 
-def test_every_network_has_a_map(slide: Path) -> None:
+def test_every_network_has_a_map(slide):
     assert set(SMALL) == set(networks.names())
     for name in SMALL:
         bag = open_bag(slide / "s.h5")
@@ -60,24 +51,24 @@ def test_every_network_has_a_map(slide: Path) -> None:
         assert found.prediction["probabilities"].shape == (1, 3)
 
 
-def test_abmil_s_map_is_the_softmax_of_its_scores(slide: Path) -> None:
+def test_abmil_s_map_is_the_softmax_of_its_scores(slide):
     bag, model = open_bag(slide / "s.h5"), network(slide, "abmil")
     inner = model.network.network
     with torch.no_grad():
-        h = inner.reduce(bag.features[:].float())  # type: ignore
-        gate = inner.attention.gate(h).sigmoid()  # type: ignore
-        score = inner.attention.score(inner.attention.content(h).tanh() * gate)[:, 0].double()  # type: ignore
+        h = inner.reduce(bag.features[:].float())
+        gate = inner.attention.gate(h).sigmoid()
+        score = inner.attention.score(inner.attention.content(h).tanh() * gate)[:, 0].double()
     by_hand = (score - score.max()).exp() / (score - score.max()).exp().sum()
     np.testing.assert_allclose(attention(bag, model).weights[:, 0], by_hand, rtol=1e-4)
 
 
-def test_ranks_share_ties_and_the_linear_scale_keeps_proportions() -> None:
+def test_ranks_share_ties_and_the_linear_scale_keeps_proportions():
     weights = np.array([[0.1], [0.4], [0.1], [0.4], [0.0]])
     np.testing.assert_allclose(SCALES["rank"].of(weights)[:, 0], (rankdata(weights[:, 0]) - 0.5) / 5)
     np.testing.assert_allclose(SCALES["linear"].of(weights)[:, 0], [0.25, 1, 0.25, 1, 0])
 
 
-def test_dsmil_shows_the_predicted_class_and_one_heatmap_a_class(slide: Path) -> None:
+def test_dsmil_shows_the_predicted_class_and_one_heatmap_a_class(slide):
     bag, model = open_bag(slide / "s.h5"), network(slide, "dsmil")
     found = map_attention(bag, model)
     predicted = int(found.attention.prediction["probabilities"].argmax())
@@ -89,11 +80,8 @@ def test_dsmil_shows_the_predicted_class_and_one_heatmap_a_class(slide: Path) ->
     assert list(survival.prediction) == ["risk"]
 
 
-def test_the_overlay_paints_each_patch_in_the_colour_of_its_rank(
-    slide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run, model = Runner(monkeypatch, capsys), network(slide, "abmil")
-    monkeypatch.chdir(tmp_path)
+def test_the_overlay_paints_each_patch_in_the_colour_of_its_rank(slide, tmp_path, run):
+    model = network(slide, "abmil")
     save_model(model, tmp_path / "m.st")
     for name in "xy":
         out, _ = run("map", slide / "s.h5", "--model", "m.st", "--slides", slide / "s.tif", "-o", name, "--json",
@@ -114,11 +102,8 @@ def test_the_overlay_paints_each_patch_in_the_colour_of_its_rank(
     assert (pixels[0, 0, 3], pixels[centre[0, 1], centre[0, 0], 3]) == (0, 255)
 
 
-def test_a_model_with_prototypes_gives_the_map_of_its_prototypes(
-    slide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run, prototypes = Runner(monkeypatch, capsys), load_prototypes(slide / "p.safetensors")
-    monkeypatch.chdir(tmp_path)
+def test_a_model_with_prototypes_gives_the_map_of_its_prototypes(slide, tmp_path, run):
+    prototypes = load_prototypes(slide / "p.safetensors")
     head, options = build_head("linear", (21,), 3, seed=0), {"temperature": 3.0}
     scaler = Scaler(torch.zeros(21), torch.ones(21))
     save_model(
@@ -143,22 +128,16 @@ def test_a_model_with_prototypes_gives_the_map_of_its_prototypes(
     assert all(f.read_bytes() == (tmp_path / "b" / f.name).read_bytes() for f in Path("a").iterdir())
 
 
-def test_attention_that_is_the_same_everywhere_is_told(
-    slide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run, model = Runner(monkeypatch, capsys), network(slide, "abmil")
-    monkeypatch.chdir(tmp_path)
-    torch.nn.init.zeros_(model.network.network.attention.score.weight)  # type: ignore
+def test_attention_that_is_the_same_everywhere_is_told(slide, tmp_path, run):
+    model = network(slide, "abmil")
+    torch.nn.init.zeros_(model.network.network.attention.score.weight)
     save_model(model, tmp_path / "m.st")
     _, err = run("map", slide / "s.h5", "--model", "m.st", "-o", "x", "--max-side", 100, "--attention", "linear")
     assert "nearly the same everywhere" in err
 
 
-def test_requests_that_make_no_sense_are_one_sentence(
-    slide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run, model = Runner(monkeypatch, capsys), network(slide, "abmil")
-    monkeypatch.chdir(tmp_path)
+def test_requests_that_make_no_sense_are_one_sentence(slide, tmp_path, run):
+    model = network(slide, "abmil")
     save_model(model, tmp_path / "m.st")
     save_model(replace(model, encoder="uni"), tmp_path / "uni.st")
     grid = np.array([[0, 0], [SIDE, 0]])

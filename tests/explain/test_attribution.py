@@ -5,7 +5,6 @@ from itertools import permutations
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from panther.explain.attribution.mathematics import (
     antithetic_orders,
@@ -19,19 +18,19 @@ from panther.explain.attribution.mathematics import (
 MEMBER = torch.tensor([0, 1, 1, 2, 3, 3])  # four players
 
 
-def curved(x: Tensor) -> Tensor:
+def curved(x):
     """Two outputs in which players interact; the last player does nothing."""
     return torch.stack([x[:, 0] * x[:, 1] * x[:, 3] + torch.relu(x[:, 2] + x[:, 3]), torch.sin(x[:, 0] + x[:, 3])], 1)
 
 
 @pytest.fixture
-def points() -> tuple[Tensor, Tensor]:
+def points():
     generator = torch.Generator().manual_seed(3)
     x, mean = torch.randn(2, 6, generator=generator, dtype=torch.float64)
     return x, mean
 
 
-def brute_force(x: Tensor, mean: Tensor) -> np.ndarray:
+def brute_force(x, mean):
     """Mean gain of each player over all orders in which players can enter, written as plainly as can be."""
     gains = np.zeros((2, 4))
     orders = list(permutations(range(4)))
@@ -44,20 +43,20 @@ def brute_force(x: Tensor, mean: Tensor) -> np.ndarray:
     return gains / len(orders)
 
 
-def test_enumeration_is_the_mean_over_all_orders(points: tuple[Tensor, Tensor]) -> None:
+def test_enumeration_is_the_mean_over_all_orders(points):
     found = shapley_by_enumeration(curved, *points, MEMBER)
     np.testing.assert_allclose(found, brute_force(*points), atol=1e-12)
     assert found[:, 3].abs().max() < 1e-12  # who changes nothing gets nothing
 
 
-def test_all_orders_as_permutations_give_the_exact_values(points: tuple[Tensor, Tensor]) -> None:
+def test_all_orders_as_permutations_give_the_exact_values(points):
     half = [order for order in permutations(range(4)) if order < order[::-1]]
     orders = np.array([turn for order in half for turn in (order, order[::-1])])
     found, _ = shapley_by_permutation(curved, *points, MEMBER, orders)
     np.testing.assert_allclose(found, brute_force(*points), atol=1e-12)
 
 
-def test_few_orders_add_up_exactly_and_the_error_tells_how_far_off_they_are(points: tuple[Tensor, Tensor]) -> None:
+def test_few_orders_add_up_exactly_and_the_error_tells_how_far_off_they_are(points):
     x, mean = points
     change = (curved(x[None]) - curved(mean[None]))[0]
     exact = brute_force(x, mean)
@@ -71,7 +70,7 @@ def test_few_orders_add_up_exactly_and_the_error_tells_how_far_off_they_are(poin
     assert abs(np.mean(scores)) < 0.25
 
 
-def test_orders_come_in_pairs_and_the_same_seed_gives_the_same() -> None:
+def test_orders_come_in_pairs_and_the_same_seed_gives_the_same():
     orders = antithetic_orders(9, 5, 1)
     assert (np.sort(orders, 1) == np.arange(9)).all()
     assert (orders[::2] == orders[1::2, ::-1]).all()
@@ -79,7 +78,7 @@ def test_orders_come_in_pairs_and_the_same_seed_gives_the_same() -> None:
     assert not (orders == antithetic_orders(9, 5, 2)).all()
 
 
-def test_all_ways_agree_on_a_linear_function(points: tuple[Tensor, Tensor]) -> None:
+def test_all_ways_agree_on_a_linear_function(points):
     x, mean = points
     slope = torch.randn(2, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     by_hand = [[float((slope[k] * (x - mean))[p == MEMBER].sum()) for p in range(4)] for k in range(2)]
@@ -93,7 +92,7 @@ def test_all_ways_agree_on_a_linear_function(points: tuple[Tensor, Tensor]) -> N
         np.testing.assert_allclose(found, by_hand, atol=1e-12)
 
 
-def test_integrated_gradients_of_a_smooth_function_close_their_gap_with_more_steps() -> None:
+def test_integrated_gradients_of_a_smooth_function_close_their_gap_with_more_steps():
     x, mean = torch.ones(6, dtype=torch.float64), torch.zeros(6, dtype=torch.float64)
     f = lambda rows: (rows**3).sum(1, keepdim=True)  # noqa: E731
     gaps = [abs(float(integrated_gradients(f, x, mean, MEMBER, n).sum()) - 6) for n in (4, 64)]
@@ -101,7 +100,7 @@ def test_integrated_gradients_of_a_smooth_function_close_their_gap_with_more_ste
     np.testing.assert_allclose(integrated_gradients(f, x, mean, MEMBER, 512)[0], [1, 2, 1, 2], atol=1e-4)
 
 
-def test_players_are_a_prototype_and_a_statistic_in_the_paper_s_words() -> None:
+def test_players_are_a_prototype_and_a_statistic_in_the_paper_s_words():
     columns = [(c, s, j) for c in (0, 1) for s, j in (("weight", -1), ("mean", 0), ("mean", 1), ("variance", 0))]
     found = players_of(columns)
     assert found.names == ((0, "pi"), (0, "mu"), (0, "Sigma"), (1, "pi"), (1, "mu"), (1, "Sigma"))

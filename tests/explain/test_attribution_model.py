@@ -3,8 +3,6 @@
 import csv
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from cli.running import Runner, strict_json
+from cli.running import strict_json
 from panther import attribute
 from panther.charts.prototypes import swarm_offsets
 from panther.cohort.load import load_cohort
@@ -22,7 +20,7 @@ from panther.errors import InputError
 from panther.explain.attribution import against_the_others
 from panther.explain.attribution.draw import patch_values
 from panther.models.fitting import TrainingRecipe, train_model
-from panther.models.model import Model, load_model, save_model
+from panther.models.model import load_model, save_model
 from panther.models.predict import predict_bags
 from panther.models.settings import Named, TrainSettings
 from panther.prototypes import KMeansSettings
@@ -43,33 +41,33 @@ RECIPE = TrainingRecipe(
 class Trained:
     """A cohort of slides, and models on it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         generate(folder, patients=18, patches=40)
         self.folder, self.listing = folder, list_bags(folder / "features")
         self.bags = self.listing.refs
 
-    def __call__(self, survival: bool = False, **changes: Any) -> Model:
+    def __call__(self, survival=False, **changes):
         outcome = {"survival": "dss"} if survival else {"label": "subtype"}
         cohort = load_cohort(self.folder / "table.csv", **outcome, bags=self.listing, level="slide")
         return train_model(self.bags, cohort.target, replace(RECIPE, **changes))[0]
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def trained(tmp_path_factory):
     return Trained(tmp_path_factory.mktemp("cohort"))
 
 
-def embedded(model: Model, trained: Trained) -> np.ndarray:
+def embedded(model, trained):
     assert model.prototypes is not None
     return np.asarray(embed_cohort(trained.bags, model.prototypes, model.method.name, **model.method.options).vectors)
 
 
-def test_a_probe_is_attributed_by_its_weights_and_adds_up_to_what_it_predicts(trained: Trained) -> None:
+def test_a_probe_is_attributed_by_its_weights_and_adds_up_to_what_it_predicts(trained):
     model = trained(scaling=Named(name="balanced"))
     found = attribute(model, trained.bags)
     assert (found.kind, found.failures, found.sampling_error) == ("exact", {}, None)
     x = embedded(model, trained).astype(float)
-    weight = model.network.network.weight.detach().numpy().astype(float) / model.scaler.scale.numpy()  # type: ignore
+    weight = model.network.network.weight.detach().numpy().astype(float) / model.scaler.scale.numpy()
     weight = weight - weight[::-1]  # two classes: the log-odds of each
     width = x.shape[1] // 4  # pi, mu, Sigma of a prototype
     dim = (width - 1) // 2
@@ -88,7 +86,7 @@ def test_a_probe_is_attributed_by_its_weights_and_adds_up_to_what_it_predicts(tr
     np.testing.assert_allclose(found.contributions.sum(2), found.by_prototype().sum(2))
 
 
-def test_a_probe_on_share_weighted_mixtures_is_attributed_exactly_too(trained: Trained) -> None:
+def test_a_probe_on_share_weighted_mixtures_is_attributed_exactly_too(trained):
     model = trained()
     found = attribute(model, trained.bags)
     assert found.kind == "exact"
@@ -99,17 +97,17 @@ def test_a_probe_on_share_weighted_mixtures_is_attributed_exactly_too(trained: T
     np.testing.assert_allclose(change, np.stack([log[:, 0] - log[:, 1], log[:, 1] - log[:, 0]], 1), atol=1e-4)
     # here the samples are the training's, so that contributions are measured from their mean
     np.testing.assert_allclose(found.contributions.mean(0), 0, atol=1e-5)
-    x, usual = embedded(model, trained).astype(float), model.scaler.usual  # type: ignore
-    weights, means = x.reshape(len(x), 4, -1)[..., :1], x.reshape(len(x), 4, -1)[..., 1 : 1 + usual.means.shape[1]]  # type: ignore
-    weight = (model.network.network.weight / model.scaler.scale).detach().numpy().astype(float)  # type: ignore
-    weight = (weight - weight[::-1])[:, -usual.means.shape[1] :]  # type: ignore
-    part = (weights * means)[:, 2] - usual.parts[2].numpy()  # type: ignore
+    x, usual = embedded(model, trained).astype(float), model.scaler.usual
+    weights, means = x.reshape(len(x), 4, -1)[..., :1], x.reshape(len(x), 4, -1)[..., 1 : 1 + usual.means.shape[1]]
+    weight = (model.network.network.weight / model.scaler.scale).detach().numpy().astype(float)
+    weight = (weight - weight[::-1])[:, -usual.means.shape[1] :]
+    part = (weights * means)[:, 2] - usual.parts[2].numpy()
     p = found.players.index((2, "part of mean"))
     np.testing.assert_allclose(found.contributions[..., p], part @ weight.T, atol=1e-5)
 
 
 @pytest.mark.parametrize("count", [3, 5], ids=["enumerated", "sampled"])
-def test_a_structured_head_is_attributed_by_shapley_values_that_add_up(trained: Trained, count: int) -> None:
+def test_a_structured_head_is_attributed_by_shapley_values_that_add_up(trained, count):
     model = trained(
         scaling=Named(name="balanced"),
         head=Named(name="paper-classification", options={"after_dim": 8, "per_prototype_dim": 6}),
@@ -134,7 +132,7 @@ def test_a_structured_head_is_attributed_by_shapley_values_that_add_up(trained: 
 
 
 @pytest.mark.parametrize(("loss", "kind"), [("cox", "exact"), ("nll", "shapley")])
-def test_survival_models_are_attributed_on_the_risk_they_predict(trained: Trained, loss: str, kind: str) -> None:
+def test_survival_models_are_attributed_on_the_risk_they_predict(trained, loss, kind):
     model = trained(survival=True, head=Named(name="linear"), loss=Named(name=loss))
     found = attribute(model, trained.bags, pairs=2)
     assert found.kind == kind
@@ -142,7 +140,7 @@ def test_survival_models_are_attributed_on_the_risk_they_predict(trained: Traine
     np.testing.assert_allclose(found.contributions.sum((1, 2)) + found.baseline[0], risk, atol=1e-4)
 
 
-def test_models_without_a_part_for_each_prototype_are_refused(trained: Trained) -> None:
+def test_models_without_a_part_for_each_prototype_are_refused(trained):
     for method, told in (
         (Named(name="panther", options={"readout": "wa"}), "readout 'wa'"),
         (Named(name="deepsets"), "deepsets"),
@@ -158,10 +156,10 @@ def test_models_without_a_part_for_each_prototype_are_refused(trained: Trained) 
         attribute(trained(), trained.bags, kind="magic")
 
 
-def test_a_file_without_its_training_mean_is_refused(trained: Trained, tmp_path: Path) -> None:
+def test_a_file_without_its_training_mean_is_refused(trained, tmp_path):
     model = trained(scaling=Named(name="balanced"))
     save_model(model, tmp_path / "m")
-    assert torch.equal(load_model(tmp_path / "m").baseline, model.baseline)  # type: ignore
+    assert torch.equal(load_model(tmp_path / "m").baseline, model.baseline)
     with safe_open(tmp_path / "m", framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys() if name != "baseline.mean"}  # noqa: SIM118
         save_file(tensors, tmp_path / "damaged", file.metadata())
@@ -169,19 +167,19 @@ def test_a_file_without_its_training_mean_is_refused(trained: Trained, tmp_path:
         load_model(tmp_path / "damaged")
 
 
-def test_a_patch_has_the_mean_contribution_of_its_prototypes() -> None:
+def test_a_patch_has_the_mean_contribution_of_its_prototypes():
     rows = np.array([[1.0, 0, 0], [0, 0.5, 0.5]])
     np.testing.assert_allclose(patch_values(rows, np.array([0.3, -0.2, 0.4])), [0.3, 0.1])
 
 
-def test_dots_of_equal_values_are_moved_apart_and_others_are_not() -> None:
+def test_dots_of_equal_values_are_moved_apart_and_others_are_not():
     offset = swarm_offsets(np.array([1.0, 1.0, 1.0, 5.0]), 0.5)
     assert len(set(offset[:3])) == 3
     assert offset[3] == 0
     assert np.abs(swarm_offsets(np.zeros(500), 1.0)).max() <= 0.38
 
 
-def coordinates(trained: Trained, folder: Path) -> Path:
+def coordinates(trained, folder):
     """Three slides with coordinates, one without."""
     folder.mkdir()
     for number, ref in enumerate(trained.bags[:4]):
@@ -192,11 +190,7 @@ def coordinates(trained: Trained, folder: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_the_resolution_of_the_images_can_be_corrected(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = Runner(monkeypatch, capsys)
-    monkeypatch.chdir(tmp_path)
+def test_the_resolution_of_the_images_can_be_corrected(trained, tmp_path, run):
     save_model(replace(trained(), encoder=None), tmp_path / "m.st")
     coordinates(trained, tmp_path / "f")
     name = trained.bags[0].sample
@@ -211,11 +205,7 @@ def test_the_resolution_of_the_images_can_be_corrected(
     assert pictures[1] == pictures[2]
 
 
-def test_the_command_writes_what_the_contract_says(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = Runner(monkeypatch, capsys)
-    monkeypatch.chdir(tmp_path)
+def test_the_command_writes_what_the_contract_says(trained, tmp_path, run):
     save_model(replace(trained(), encoder=None), tmp_path / "m.st")
     coordinates(trained, tmp_path / "f")
     (tmp_path / "n.yaml").write_text("C1: stroma\n")

@@ -1,7 +1,5 @@
 """Agreement of prototypes and classes, against scikit-learn and scipy on the patches themselves."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -35,7 +33,7 @@ from panther.explain.concordance.tissue_classifier import read_labels
 from panther.storage.readers import open_bag
 
 
-def patches(seed: int = 0, n: int = 400, c: int = 6, k: int = 3) -> tuple[np.ndarray, np.ndarray]:
+def patches(seed=0, n=400, c=6, k=3):
     """Prototype and class of n patches that agree in part."""
     rng = np.random.default_rng(seed)
     prototype = rng.integers(c, size=n)
@@ -43,7 +41,7 @@ def patches(seed: int = 0, n: int = 400, c: int = 6, k: int = 3) -> tuple[np.nda
     return prototype, np.where(noise, rng.integers(k, size=n), prototype % k)
 
 
-def test_scores_equal_those_of_scikit_learn_on_the_patches() -> None:
+def test_scores_equal_those_of_scikit_learn_on_the_patches():
     prototype, tissue = patches()
     counts = contingency(prototype, tissue, (6, 3))
     labels = majority(counts)
@@ -62,7 +60,7 @@ def test_scores_equal_those_of_scikit_learn_on_the_patches() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), min_size=2, max_size=60))
-def test_indices_of_any_table_equal_those_of_the_labels(pairs: list[tuple[int, int]]) -> None:
+def test_indices_of_any_table_equal_those_of_the_labels(pairs):
     first, second = np.array(pairs).T
     # where all patches are parts of their own scikit-learn's answer hangs on the last digit
     assume(len(set(second.tolist())) < len(second))
@@ -71,7 +69,7 @@ def test_indices_of_any_table_equal_those_of_the_labels(pairs: list[tuple[int, i
     assert adjusted_information(counts) == pytest.approx(adjusted_mutual_info_score(first, second), abs=1e-6)
 
 
-def test_prototypes_that_have_no_patches_are_unknown_and_their_patches_elsewhere_count_as_wrong() -> None:
+def test_prototypes_that_have_no_patches_are_unknown_and_their_patches_elsewhere_count_as_wrong():
     counts = np.array([[5, 1], [0, 0], [0, 4]])
     assert majority(counts).tolist() == [0, UNKNOWN, 1]
     assert agreement(counts, np.array([0, 1, UNKNOWN])).accuracy == pytest.approx(0.5)
@@ -79,14 +77,14 @@ def test_prototypes_that_have_no_patches_are_unknown_and_their_patches_elsewhere
     assert (empty.accuracy, empty.ari, empty.ami) == (None, None, None)
 
 
-def test_naming_by_other_slides_is_not_flattered_by_the_slide_itself() -> None:
+def test_naming_by_other_slides_is_not_flattered_by_the_slide_itself():
     slides = [np.array([[8, 2], [0, 0]]), np.array([[1, 9], [0, 0]]), np.array([[2, 8], [0, 0]])]
     # without the first slide C0 is class 1: 2 of its 10 are right; the others are named by a sum of 10:10 and 9:11
     assert left_out_accuracy(slides) == pytest.approx((2 + 1 + 8) / 30)
     assert left_out_accuracy(slides[:1]) is None
 
 
-def test_the_tumour_prototype_is_the_heaviest_and_is_judged_as_scipy_and_scikit_learn_would() -> None:
+def test_the_tumour_prototype_is_the_heaviest_and_is_judged_as_scipy_and_scikit_learn_would():
     rng = np.random.default_rng(1)
     probability = rng.random(200)
     probability[:20] = np.nan
@@ -104,14 +102,14 @@ def test_the_tumour_prototype_is_the_heaviest_and_is_judged_as_scipy_and_scikit_
     assert match.positive == pytest.approx(positive.mean())
 
 
-def test_numbers_that_are_not_defined_are_none() -> None:
+def test_numbers_that_are_not_defined_are_none():
     match = match_tumour(np.ones((4, 1)), np.ones(1), np.zeros(4), [0])
     assert match is not None
     assert (match.auroc, match.spearman, match.saturated) == (None, None, 1.0)
     assert rank_correlation(np.arange(3), np.ones(3)) is None
 
 
-def test_the_densest_window_is_the_one_an_exhaustive_search_finds() -> None:
+def test_the_densest_window_is_the_one_an_exhaustive_search_finds():
     rng = np.random.default_rng(2)
     cells = np.stack(np.meshgrid(np.arange(12), np.arange(9)), -1).reshape(-1, 2)
     cells = cells[rng.random(len(cells)) < 0.8]
@@ -127,13 +125,13 @@ def test_the_densest_window_is_the_one_an_exhaustive_search_finds() -> None:
     assert mass[inside].sum() == pytest.approx(best)
 
 
-def labels_file(folder: Path, rows: str, header: str = "slide_id,x,y,label") -> Path:
+def labels_file(folder, rows, header="slide_id,x,y,label"):
     path = folder / "labels.csv"
     path.write_text(f"{header}\n{rows}")
     return path
 
 
-def test_labels_are_matched_by_slide_and_corner_and_other_patches_stay_unknown(tmp_path: Path) -> None:
+def test_labels_are_matched_by_slide_and_corner_and_other_patches_stay_unknown(tmp_path):
     bag = open_bag(write_bag(tmp_path / "007.h5", np.ones((3, 2)), np.array([[0, 0], [SIDE, 0], [0, SIDE]])))
     labels = read_labels(labels_file(tmp_path, f"007.svs,{SIDE},0,tumour\n007,0,{SIDE}.0,fat\nother,0,0,fat\n"))
     assert labels.classes == ("fat", "tumour")
@@ -150,12 +148,12 @@ def test_labels_are_matched_by_slide_and_corner_and_other_patches_stay_unknown(t
         ("s,0,0,a\ns,1,1,\n", "line 3"),
     ],
 )
-def test_labels_that_cannot_be_used_are_one_sentence(tmp_path: Path, rows: str, told: str) -> None:
+def test_labels_that_cannot_be_used_are_one_sentence(tmp_path, rows, told):
     with pytest.raises(InputError, match=told):
         read_labels(labels_file(tmp_path, rows))
 
 
-def test_labels_of_other_places_or_slides_are_refused_with_an_example(tmp_path: Path) -> None:
+def test_labels_of_other_places_or_slides_are_refused_with_an_example(tmp_path):
     bag = open_bag(write_bag(tmp_path / "s.h5", np.ones((2, 2)), np.array([[10, 10], [70, 10]])))
     with pytest.raises(InputError, match=r"none of the 2 labels of s lies on a patch, e.g. \(5, 5\).*\(10, 10\)"):
         read_labels(labels_file(tmp_path, "s,5,5,a\ns,6,6,b\n")).label(bag)

@@ -1,13 +1,9 @@
 """`--device` on maps, atlases, attribution and concordance: the device of the work reaches what assigns patches, and changes no byte on a CPU."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from known_regions import write_slide
 
 import panther
 from panther.explain.attention import attention
@@ -22,19 +18,12 @@ from panther.storage.readers import open_bag
 ELSEWHERE = "cpu:0"  # for torch the same place under another name: the one device that every machine has beside "cpu"
 
 
-@pytest.fixture(scope="module")
-def slide(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("slide")
-    write_slide(folder)
-    return folder
-
-
 @pytest.fixture
-def devices(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def devices(monkeypatch):
     """Devices on which patches were assigned."""
-    seen: list[str] = []
+    seen = []
 
-    def watched(bag: panther.Bag, module: torch.nn.Module, device: str = "cpu") -> object:
+    def watched(bag, module, device="cpu"):
         seen.append(device)
         return assign(bag, module, device)
 
@@ -43,41 +32,39 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def labels_of(slide: Path) -> pd.DataFrame:
+def labels_of(slide):
     bag = open_bag(slide / "s.h5")
     assert bag.places is not None
     x, y = np.asarray(bag.places()).T
     return pd.DataFrame({"slide_id": "s", "x": x, "y": y, "label": np.where(x < 700, "left", "right")})
 
 
-def drawn(slide: Path, output: Path, device: str) -> None:
+def drawn(slide, output, device):
     panther.make_map(slide / "s.h5", slide / "p.safetensors", output=output, formats=["csv", "geojson"], device=device)
 
 
-def shown(slide: Path, output: Path, device: str) -> None:
+def shown(slide, output, device):
     panther.make_atlas(slide / "s.h5", slide / "p.safetensors", slide / "s.tif", output=output, device=device)
 
 
-def compared(slide: Path, output: Path, device: str) -> None:
+def compared(slide, output, device):
     given = {"patch_labels": labels_of(slide), "positive": ["left"], "maps": False}
     panther.concordance(slide / "s.h5", slide / "p.safetensors", output=output, device=device, **given)
 
 
-def trained(slide: Path) -> Model:
+def trained(slide):
     rng = np.random.default_rng(0)
     bags = {f"S{i}": rng.normal(i % 2, 1, (30, 3)) for i in range(12)}
     table = pd.DataFrame({"slide_id": list(bags), "case_id": list(bags), "subtype": ["a", "b"] * 6})
     return panther.train(bags, table, label="subtype", prototypes=slide / "p.safetensors")
 
 
-def attributed(slide: Path, output: Path, device: str) -> None:
+def attributed(slide, output, device):
     panther.attribute(trained(slide), slide / "s.h5", output=output, device=device)
 
 
 @pytest.mark.parametrize("make", [drawn, shown, compared, attributed])
-def test_the_device_of_the_work_assigns_the_patches(
-    slide: Path, tmp_path: Path, devices: list[str], make: Callable[[Path, Path, str], None]
-) -> None:
+def test_the_device_of_the_work_assigns_the_patches(slide, tmp_path, devices, make):
     make(slide, tmp_path / "here", "cpu")
     assert set(devices) == {"cpu"}
     devices.clear()
@@ -91,7 +78,7 @@ def test_the_device_of_the_work_assigns_the_patches(
     assert here
 
 
-def test_a_network_looks_from_another_device_and_stays_where_it_is(slide: Path) -> None:
+def test_a_network_looks_from_another_device_and_stays_where_it_is(slide):
     task = Classification(("a", "b"))
     module = build_model("abmil", 3, 2, None, {"hidden": 8, "attention": 4}, seed=4).eval()
     model = Model(Named(name="abmil"), Named(name="own"), task, module, 3, "mean", None, None, {})
@@ -103,15 +90,13 @@ def test_a_network_looks_from_another_device_and_stays_where_it_is(slide: Path) 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is there")
 @pytest.mark.parametrize("make", [drawn, shown, compared, attributed])
-def test_a_gpu_that_is_not_there_is_refused_and_nothing_is_written(
-    slide: Path, tmp_path: Path, make: Callable[[Path, Path, str], None]
-) -> None:
+def test_a_gpu_that_is_not_there_is_refused_and_nothing_is_written(slide, tmp_path, make):
     with pytest.raises(panther.InputError, match=r"^device: cuda"):
         make(slide, tmp_path / "out", "cuda")
     assert not (tmp_path / "out").exists()
 
 
-def test_shares_are_in_memory_whatever_computes(slide: Path) -> None:
+def test_shares_are_in_memory_whatever_computes(slide):
     prototypes = load_prototypes(slide / "p.safetensors")
     found = assign(
         prototypes.prepared(open_bag(slide / "s.h5")), panther.build("panther", prototypes, {}), device=ELSEWHERE

@@ -2,14 +2,12 @@
 
 import doctest
 from importlib import import_module
-from pathlib import Path
-from typing import Any
 
 import matplotlib.figure
 import numpy as np
 import pandas as pd
 import pytest
-from known_regions import SIDE, tissue_at, write_slide
+from known_regions import SIDE, tissue_at
 
 import panther
 from panther.errors import InputError
@@ -22,19 +20,12 @@ DOORS = {
 }
 
 
-@pytest.fixture(scope="module")
-def slide(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("slide")
-    write_slide(folder)
-    return folder
-
-
-def parts(slide: Path) -> tuple[Any, Any]:
+def parts(slide):
     return panther.open_bag(slide / "s.h5"), panther.load_prototypes(slide / "p.safetensors")
 
 
 @pytest.mark.parametrize("name", DOORS)
-def test_the_examples_of_the_docstrings_run(name: str) -> None:
+def test_the_examples_of_the_docstrings_run(name):
     function = getattr(panther, name)
     finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
     (example,) = finder.find(function, name, module=import_module(DOORS[name]), globs={})
@@ -42,7 +33,7 @@ def test_the_examples_of_the_docstrings_run(name: str) -> None:
     assert runner.run(example).failed == 0
 
 
-def test_a_map_of_values_equals_the_map_of_files(slide: Path) -> None:
+def test_a_map_of_values_equals_the_map_of_files(slide):
     bag, prototypes = parts(slide)
     before = sorted(slide.iterdir())
     here = panther.make_map(bag, prototypes, slides=slide / "s.tif", names={1: "nest"})
@@ -56,9 +47,7 @@ def test_a_map_of_values_equals_the_map_of_files(slide: Path) -> None:
     assert sorted(slide.iterdir()) == before  # nothing was written
 
 
-def test_maps_are_written_where_they_are_asked_for_and_workers_write_the_same_bytes(
-    slide: Path, tmp_path: Path
-) -> None:
+def test_maps_are_written_where_they_are_asked_for_and_workers_write_the_same_bytes(slide, tmp_path):
     bag, prototypes = parts(slide)
     found = panther.make_map([bag], prototypes, output=tmp_path / "a", formats=["png"])
     panther.make_map(slide / "s.h5", prototypes, output=tmp_path / "b", formats=["png"], workers=2)
@@ -74,7 +63,7 @@ def test_maps_are_written_where_they_are_asked_for_and_workers_write_the_same_by
         found["s"]
 
 
-def test_one_image_finds_its_features_among_others(slide: Path, tmp_path: Path) -> None:
+def test_one_image_finds_its_features_among_others(slide, tmp_path):
     for name in ("s", "t"):
         (tmp_path / f"{name}.h5").write_bytes((slide / "s.h5").read_bytes())
     assert list(panther.make_map(tmp_path, slide / "p.safetensors", slides=slide / "s.tif")) == ["s"]
@@ -83,7 +72,7 @@ def test_one_image_finds_its_features_among_others(slide: Path, tmp_path: Path) 
         panther.make_map(tmp_path, slide / "p.safetensors", slides=slide / "s.tif")
 
 
-def test_an_atlas_of_bags_and_a_data_frame_equals_that_of_files(slide: Path, tmp_path: Path) -> None:
+def test_an_atlas_of_bags_and_a_data_frame_equals_that_of_files(slide, tmp_path):
     bag, prototypes = parts(slide)
     table = pd.DataFrame({"slide_id": ["s"], "case_id": ["007"], "group": ["x"]})
     table.to_csv(tmp_path / "t.csv", index=False)
@@ -97,9 +86,7 @@ def test_an_atlas_of_bags_and_a_data_frame_equals_that_of_files(slide: Path, tmp
     assert tmp_path / "a" / "atlas.json" in there.files
 
 
-def test_concordance_takes_labels_of_a_data_frame_and_workers_give_the_same_numbers(
-    slide: Path, tmp_path: Path
-) -> None:
+def test_concordance_takes_labels_of_a_data_frame_and_workers_give_the_same_numbers(slide, tmp_path):
     bag, prototypes = parts(slide)
     tissue = tissue_at(*(bag.coords + SIDE / 2).T)
     labels = pd.DataFrame({"slide_id": "s", "x": bag.coords[:, 0], "y": bag.coords[:, 1], "label": tissue})

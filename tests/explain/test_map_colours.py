@@ -1,13 +1,12 @@
 """Colours over tissue: each looks most like its own in the legend, and the tissue is still seen."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from panther.explain import SlideMap, View, grid, heat_pixels, map_pixels
+from panther.explain import map_pixels
+from panther.explain.geometry import View, grid
 from panther.explain.palette import PALETTE, RELIEF, Paint, relief, rgb_values
-from panther.explain.slide_map import heat_colours
+from panther.explain.slide_map import SlideMap, heat_colours, heat_pixels
 from panther.slides import open_slide
 from panther.types import PatchSpec
 from panther_demo.slide import DrawnSlide, draw
@@ -19,7 +18,7 @@ TO_XYZ = np.array(
 )
 
 
-def cielab(colours: np.ndarray) -> np.ndarray:
+def cielab(colours):
     """CIELAB (..., 3) of sRGB, white D65."""
     part = np.asarray(colours, float) / 255
     linear = np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
@@ -27,7 +26,7 @@ def cielab(colours: np.ndarray) -> np.ndarray:
     return np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], -1)
 
 
-def nearest(shown: np.ndarray, known: np.ndarray) -> np.ndarray:
+def nearest(shown, known):
     """Index of the known colour (k, 3) that each shown one (n, 3) looks most like."""
     seen, inverse = np.unique(shown.reshape(-1, 3), axis=0, return_inverse=True)
     distance = np.linalg.norm(cielab(seen)[:, None] - cielab(known)[None], axis=-1)
@@ -35,19 +34,19 @@ def nearest(shown: np.ndarray, known: np.ndarray) -> np.ndarray:
 
 
 @pytest.fixture(params=["CMU-1-Small-Region.svs", "TCGA-CR-7395-01A-01-TS1.svs", "drawn"])
-def picture(request: pytest.FixtureRequest) -> np.ndarray:
+def picture(request):
     """H&E: two real slides, and one of the demo's."""
     if request.param == "drawn":
         plan = DrawnSlide(
             "s", (0.2, 0.2, 0.2, 0.1, 0.1, 0.1, 0.1), (1024, 1024), site_stain(np.random.default_rng(3)), (0,)
         )
         return draw(plan)[0][::3, ::3]
-    data: Path = request.getfixturevalue("shared_data")
+    data = request.getfixturevalue("shared_data")
     with open_slide(data / "slides" / request.param, 0.5) as slide:
         return slide.thumbnail(500)
 
 
-def mapped(picture: np.ndarray, count: int, paint: Paint) -> SlideMap:
+def mapped(picture, count, paint):
     """Every prototype in turn, all over the picture."""
     rows, columns = (length // SIDE for length in picture.shape[:2])
     cells = np.stack(np.meshgrid(np.arange(columns), np.arange(rows)), -1).reshape(-1, 2)
@@ -57,7 +56,7 @@ def mapped(picture: np.ndarray, count: int, paint: Paint) -> SlideMap:
 
 
 @pytest.mark.parametrize("count", [8, 16, 32])
-def test_every_pixel_looks_most_like_its_own_colour_of_the_legend(picture: np.ndarray, count: int) -> None:
+def test_every_pixel_looks_most_like_its_own_colour_of_the_legend(picture, count):
     found = mapped(picture, count, Paint())
     covered = found.index >= 0
     shown, own = map_pixels(found)[covered], found.labels[found.index[covered]]
@@ -70,7 +69,7 @@ def test_every_pixel_looks_most_like_its_own_colour_of_the_legend(picture: np.nd
 
 
 @pytest.mark.parametrize("count", [16, 32, 64])
-def test_no_slide_can_take_a_colour_to_another(count: int) -> None:
+def test_no_slide_can_take_a_colour_to_another(count):
     """Whatever the tissue: all that a pixel can become."""
     colours = rgb_values(PALETTE[:count]).astype(int)
     for shift in range(-relief(count), relief(count) + 1):
@@ -79,7 +78,7 @@ def test_no_slide_can_take_a_colour_to_another(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [8, 32])
-def test_the_tissue_is_still_seen_through_the_colours(picture: np.ndarray, count: int) -> None:
+def test_the_tissue_is_still_seen_through_the_colours(picture, count):
     found = mapped(picture, count, Paint())
     mine = np.isin(found.index, np.flatnonzero(found.labels == 3))
     grey = picture[mine].mean(1)
@@ -87,7 +86,7 @@ def test_the_tissue_is_still_seen_through_the_colours(picture: np.ndarray, count
     assert map_pixels(found)[mine].mean(1).std() > relief(count) / 4
 
 
-def test_values_are_read_off_the_colour_bar(picture: np.ndarray) -> None:
+def test_values_are_read_off_the_colour_bar(picture):
     found = mapped(picture, 2, Paint())
     values = np.random.default_rng(0).random(len(found.grid.cells)).astype(np.float32)
     found.assignment[:] = np.stack([values, 1 - values], 1)
@@ -97,7 +96,7 @@ def test_values_are_read_off_the_colour_bar(picture: np.ndarray) -> None:
     assert np.abs(read - values[found.index[covered]]).max() < 0.05
 
 
-def test_opacity_and_background_do_what_they_say() -> None:
+def test_opacity_and_background_do_what_they_say():
     rng = np.random.default_rng(0)
     picture = rng.integers(40, 240, (60, 60, 3), dtype=np.uint8)
     flat = [mapped(picture, 4, Paint(background, 1.0)) for background in ("grey", "colour", "none")]

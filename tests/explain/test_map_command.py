@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -24,23 +23,23 @@ from panther.verbs.atlas import make_atlas
 from panther.verbs.map import make_map
 
 
-def invoke(*arguments: object, code: int = 0) -> Any:
+def invoke(*arguments, code=0):
     """Run `panther map`."""
     return run("map", *arguments, code=code)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     write_slide(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def written(folder: Path) -> dict[str, bytes]:
+def written(folder):
     return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
 
 
-def test_pictures_and_regions_are_written_and_the_same_bytes_again(folder: Path) -> None:
+def test_pictures_and_regions_are_written_and_the_same_bytes_again(folder):
     (folder / "n.yaml").write_text("C1: nest, 1 & <2>\n")
     ring = np.array([[100, 100], [1000, 100], [1000, 1000]])
     write_contours(folder / "c.geojson", Tissue((Polygon(ring),)), {})
@@ -61,7 +60,7 @@ def test_pictures_and_regions_are_written_and_the_same_bytes_again(folder: Path)
     assert classes == {"C0", "C1 nest, 1 & <2>", "C2"}
 
 
-def test_a_slide_finds_its_features_and_gives_the_same_map(folder: Path) -> None:
+def test_a_slide_finds_its_features_and_gives_the_same_map(folder):
     common = ("-p", "p.safetensors", "--max-side", 200)
     invoke("s.h5", *common, "--slides", "s.tif", "-o", "a")
     (folder / "feats").mkdir()
@@ -70,9 +69,9 @@ def test_a_slide_finds_its_features_and_gives_the_same_map(folder: Path) -> None
     assert written(folder / "a") == written(folder / "b")
 
 
-def test_prototypes_keep_their_colours_across_slides(folder: Path) -> None:
+def test_prototypes_keep_their_colours_across_slides(folder):
     write_bag(folder / "t.h5", np.array([[6, 9, 20], [8, 17, 6]]), np.array([[0, 0], [SIDE, 0]]))
-    colours: dict[str, Any] = {}
+    colours = {}
     for name in ("s", "t"):
         invoke(f"{name}.h5", "-p", "p.safetensors", "-o", "m", "--formats", "geojson")
         for feature in json.loads((folder / "m" / f"{name}.geojson").read_text())["features"]:
@@ -82,13 +81,13 @@ def test_prototypes_keep_their_colours_across_slides(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [("--method", "ot"), ("--method", "h2t"), ("--method", "protocounts"), ("--preset", "published-code")])  # fmt: skip
-def test_other_assignments_are_mapped_too(folder: Path, how: tuple[str, str]) -> None:
+def test_other_assignments_are_mapped_too(folder, how):
     told = json.loads(invoke("s.h5", "-p", "p.safetensors", "-o", "m", *how, "--json", "--max-side", 100).stdout)
     assert sum(told["slides"][0]["weights"].values()) == pytest.approx(1, abs=1e-5)
     assert not any("tif" in file for file in told["slides"][0]["files"])
 
 
-def test_a_folder_goes_on_after_a_bad_slide_and_notes_what_is_missing(folder: Path) -> None:
+def test_a_folder_goes_on_after_a_bad_slide_and_notes_what_is_missing(folder):
     (folder / "f").mkdir()
     (folder / "s.h5").rename(folder / "f" / "s.h5")
     write_bag(folder / "f" / "zero.h5", np.zeros((0, 3)), np.zeros((0, 2), int))
@@ -102,21 +101,21 @@ def test_a_folder_goes_on_after_a_bad_slide_and_notes_what_is_missing(folder: Pa
     assert any(note.startswith("other: no slide image") for note in told["notes"])
 
 
-def test_a_table_of_resolutions_goes_before_the_tags(folder: Path) -> None:
+def test_a_table_of_resolutions_goes_before_the_tags(folder):
     (folder / "mpp.csv").write_text("wsi,mpp\ns.tif,0.25\n")
     invoke("s.h5", "-p", "p.safetensors", "-o", "m", "--slides", "s.tif", "--slide-mpp-table", "mpp.csv")
     about = json.loads((folder / "m" / "s.geojson").read_text())["features"][0]["properties"]["measurements"]
     assert about["Area mm^2"] == pytest.approx(about["Patches"] * (SIDE * 0.25e-3) ** 2)
 
 
-def refused(told: str, *arguments: object) -> None:
+def refused(told, *arguments):
     with pytest.raises(InputError, match=told) as error:
         invoke(*arguments, "-o", "m")
     assert "\n" not in str(error.value)
     assert not Path("m").exists()
 
 
-def test_requests_that_make_no_sense_are_one_sentence(folder: Path) -> None:
+def test_requests_that_make_no_sense_are_one_sentence(folder):
     usual = ("s.h5", "-p", "p.safetensors")
     (folder / "n.yaml").write_text("C7: tumour\n")
     refused("n.yaml: there is no prototype 'C7'", *usual, "--names", "n.yaml")
@@ -134,7 +133,7 @@ def test_requests_that_make_no_sense_are_one_sentence(folder: Path) -> None:
     refused("3-dimensional but the prototypes expect 4", "s.h5", "-p", "q.safetensors")
 
 
-def test_bags_that_cannot_be_mapped_are_one_sentence(folder: Path) -> None:
+def test_bags_that_cannot_be_mapped_are_one_sentence(folder):
     grid = np.array([[0, 0], [SIDE, 0]])
     prototypes = ("-p", "p.safetensors")
     refused("zero patches", write_bag(folder / "a.h5", np.zeros((0, 3)), np.zeros((0, 2), int)), *prototypes)
@@ -149,7 +148,7 @@ def test_bags_that_cannot_be_mapped_are_one_sentence(folder: Path) -> None:
     refused("t.h5", "t.h5", *prototypes)
 
 
-def test_micrometres_without_the_image_give_a_picture_and_a_note(folder: Path) -> None:
+def test_micrometres_without_the_image_give_a_picture_and_a_note(folder):
     with h5py.File(folder / "u.h5", "w") as file:
         file["feats"] = np.ones((3, 3), np.float32)
         file["coords"] = np.array([[0.0, 0.0], [30.0, 0.0], [0.0, 30.0]])
@@ -162,7 +161,7 @@ def test_micrometres_without_the_image_give_a_picture_and_a_note(folder: Path) -
     assert sorted(map(tuple, feature["geometry"]["coordinates"][0]))[-1] == (120, 60)  # 30 um are 60 pixels
 
 
-def test_the_background_is_grey_unless_another_is_asked_for(folder: Path) -> None:
+def test_the_background_is_grey_unless_another_is_asked_for(folder):
     arguments = ("s.h5", "-p", "p.safetensors", "--slides", "s.tif", "--max-side", 300, "--formats", "png")
     asked = {
         "default": (),
@@ -179,7 +178,7 @@ def test_the_background_is_grey_unless_another_is_asked_for(folder: Path) -> Non
         invoke(*arguments, "-o", "x", "--background", "pink")
 
 
-def test_colours_and_groups_of_the_names_file_are_those_of_map_regions_and_atlas(tmp_path: Path) -> None:
+def test_colours_and_groups_of_the_names_file_are_those_of_map_regions_and_atlas(tmp_path):
     image, features, prototypes = write_slide(tmp_path)
     names = tmp_path / "names.yaml"
     names.write_text('C0: {name: disc, colour: "#123456", group: inner}\nC1: {name: nest, group: inner}\nC2: band\n')

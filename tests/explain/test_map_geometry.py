@@ -1,7 +1,6 @@
 """Where patches land: on grids, on pixels, in polygons."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +11,9 @@ from scipy import ndimage
 
 from panther.charts.style import save
 from panther.errors import InputError
-from panther.explain import MapSettings, SlideMap, View, grid, map_slide, raster, regions, write_map
-from panther.explain.maps import write_pyramid
+from panther.explain import MapSettings, map_slide
+from panther.explain.geometry import View, grid, raster, regions
+from panther.explain.maps import write_map, write_pyramid
 from panther.explain.palette import PALETTE, rgb_values
 from panther.explain.slide_map import draw_map, map_pixels
 from panther.storage.prototypes import load_prototypes
@@ -24,17 +24,17 @@ SPEC = PatchSpec(mpp=0.5, size=10, size_level0=10)
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+def files(tmp_path_factory):
     return write_slide(tmp_path_factory.mktemp("slide"))
 
 
-def mapped(files: tuple[Path, Path, Path], max_side: int) -> SlideMap:
+def mapped(files, max_side):
     image, features, prototypes = files
     return map_slide(open_bag(features), load_prototypes(prototypes), MapSettings(max_side=max_side), image)
 
 
 @pytest.mark.parametrize("max_side", [1500, 1499, 640, 333, 97])
-def test_the_map_is_registered_to_the_slide_at_every_scale(files: tuple[Path, Path, Path], max_side: int) -> None:
+def test_the_map_is_registered_to_the_slide_at_every_scale(files, max_side):
     found = mapped(files, max_side)
     known = truth(*found.view.size)
     seen = np.where(found.index >= 0, found.labels[found.index] + 1, 0)
@@ -52,7 +52,7 @@ def test_the_map_is_registered_to_the_slide_at_every_scale(files: tuple[Path, Pa
     assert (seen == known)[inside].mean() > 0.95
 
 
-def test_the_saved_picture_shows_the_very_pixels(files: tuple[Path, Path, Path], tmp_path: Path) -> None:
+def test_the_saved_picture_shows_the_very_pixels(files, tmp_path):
     from PIL import Image
 
     found = mapped(files, 640)
@@ -69,7 +69,7 @@ def test_the_saved_picture_shows_the_very_pixels(files: tuple[Path, Path, Path],
     assert not same.all()
 
 
-def test_a_smaller_panel_shows_the_same_places(files: tuple[Path, Path, Path]) -> None:
+def test_a_smaller_panel_shows_the_same_places(files):
     large = mapped(files, 1500)
     small = large.within(300)
     assert small.view.size == (300, 226)
@@ -77,7 +77,7 @@ def test_a_smaller_panel_shows_the_same_places(files: tuple[Path, Path, Path]) -
     assert agree.mean() > 0.99
 
 
-def test_every_level_of_the_pyramid_lies_where_the_slide_does(files: tuple[Path, Path, Path], tmp_path: Path) -> None:
+def test_every_level_of_the_pyramid_lies_where_the_slide_does(files, tmp_path):
     from panther.slides import open_slide
 
     found = mapped(files, 300)
@@ -100,7 +100,7 @@ def test_every_level_of_the_pyramid_lies_where_the_slide_does(files: tuple[Path,
         assert slide.dimensions == (400, 302)
 
 
-def test_every_pixel_under_a_patch_is_painted_once() -> None:
+def test_every_pixel_under_a_patch_is_painted_once():
     coords = np.stack(np.meshgrid(np.arange(7), np.arange(5)), -1).reshape(-1, 2) * 10
     for pixels in (70, 61, 33, 7):
         scale = pixels / 70
@@ -111,9 +111,7 @@ def test_every_pixel_under_a_patch_is_painted_once() -> None:
         assert (coords[index[0], 0] == np.floor(x / 10 + 1e-9) * 10).all()
 
 
-def test_regions_have_the_area_of_their_patches_and_hold_their_centres(
-    files: tuple[Path, Path, Path], tmp_path: Path
-) -> None:
+def test_regions_have_the_area_of_their_patches_and_hold_their_centres(files, tmp_path):
     found = mapped(files, 300)
     write_map(found, tmp_path, formats=("geojson",))
     features = json.loads((tmp_path / "s.geojson").read_text())["features"]
@@ -134,17 +132,17 @@ def test_regions_have_the_area_of_their_patches_and_hold_their_centres(
     assert any(len(feature["geometry"]["coordinates"]) > 1 for feature in features)  # the nest is a hole of the disc
 
 
-def shoelace(ring: np.ndarray) -> float:
+def shoelace(ring):
     x, y = ring.T
     return abs(float(np.dot(x[:-1], y[1:]) - np.dot(x[1:], y[:-1]))) / 2
 
 
-def test_patches_that_touch_only_at_a_corner_are_two_regions() -> None:
+def test_patches_that_touch_only_at_a_corner_are_two_regions():
     found = regions(grid(np.array([[0, 0], [10, 10], [20, 10]]), SPEC), np.zeros(3, int))
     assert [region.patches for region in found] == [1, 2]
 
 
-def test_pieces_of_tissue_with_grids_of_their_own_keep_their_places() -> None:
+def test_pieces_of_tissue_with_grids_of_their_own_keep_their_places():
     coords = np.array([[0, 0], [10, 0], [103, 7], [113, 7], [103, 17]])
     placed = grid(coords, SPEC)
     assert (placed.corners == coords).all()
@@ -152,7 +150,7 @@ def test_pieces_of_tissue_with_grids_of_their_own_keep_their_places() -> None:
     assert sorted(region.polygon.area for region in regions(placed, np.zeros(5, int))) == [200, 300]
 
 
-def test_overlapping_patches_own_their_middle() -> None:
+def test_overlapping_patches_own_their_middle():
     coords = np.array([[0, 0], [6, 0], [12, 0]])
     placed = grid(coords, PatchSpec(mpp=0.5, size=10, size_level0=10, overlap=4))
     assert placed.pitch == 6
@@ -161,7 +159,7 @@ def test_overlapping_patches_own_their_middle() -> None:
     assert region.polygon.area == 3 * 36
 
 
-def test_micrometres_become_pixels_of_the_slide() -> None:
+def test_micrometres_become_pixels_of_the_slide():
     spec = PatchSpec(mpp=0.5, size=512, coords_unit="um")
     coords = np.array([[0.0, 0.0], [256.0, 0.0], [0.0, 512.0]])
     placed = grid(coords, spec, mpp=0.25)
@@ -170,7 +168,7 @@ def test_micrometres_become_pixels_of_the_slide() -> None:
     assert grid(coords, spec).pitch == 256
 
 
-def test_a_size_that_the_file_does_not_tell_is_seen_from_neighbours() -> None:
+def test_a_size_that_the_file_does_not_tell_is_seen_from_neighbours():
     coords = np.array([[5, 5], [229, 5], [453, 5], [5, 229], [901, 901]])
     placed = grid(coords, PatchSpec())
     assert (placed.pitch, placed.inferred) == (224, True)
@@ -179,7 +177,7 @@ def test_a_size_that_the_file_does_not_tell_is_seen_from_neighbours() -> None:
         grid(np.array([[5, 5], [300, 700]]), PatchSpec())
 
 
-def test_a_step_that_another_tool_rounded_is_corrected() -> None:
+def test_a_step_that_another_tool_rounded_is_corrected():
     placed = grid(np.arange(5)[:, None] * [[189, 0]], PatchSpec(mpp=0.5, size=256, size_level0=253, overlap=64))
     assert placed.pitch == 189  # 253 - 63 = 190 by our rounding
     assert len(placed.origins) == 1

@@ -1,7 +1,5 @@
 """Assignments, colours, names and drawings."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -9,21 +7,22 @@ import torch
 from mixture_bags import mixture_bag
 from panther.aggregators import build
 from panther.errors import InputError
-from panther.explain import SlideMap, as_names, assign, draw_heatmaps, draw_side_by_side, grid
-from panther.explain.geometry import blank_view
+from panther.explain import as_names
+from panther.explain.geometry import blank_view, grid
 from panther.explain.names import Naming
 from panther.explain.palette import PALETTE, rgb_values
-from panther.explain.slide_map import bar_length, draw_map, overlay_pixels
+from panther.explain.scene import assign
+from panther.explain.slide_map import SlideMap, bar_length, draw_heatmaps, draw_map, draw_side_by_side, overlay_pixels
 from panther.types import Bag, PatchSpec, Prototypes
 
 
-def bag_and_prototypes() -> tuple[Bag, Prototypes]:
+def bag_and_prototypes():
     x, centres = mixture_bag(n=200, separation=1.0)
     return Bag("s", x), Prototypes(centres, torch.ones(12))
 
 
 @pytest.mark.parametrize("method", ["panther", "ot", "h2t", "protocounts"])
-def test_rows_of_every_method_add_up_to_one(method: str) -> None:
+def test_rows_of_every_method_add_up_to_one(method):
     bag, prototypes = bag_and_prototypes()
     rows = assign(bag, build(method, prototypes)).assignment
     assert rows.shape == (200, 4)
@@ -31,7 +30,7 @@ def test_rows_of_every_method_add_up_to_one(method: str) -> None:
     assert (rows >= 0).all()
 
 
-def test_the_posterior_is_bayes_rule_about_the_prototypes() -> None:
+def test_the_posterior_is_bayes_rule_about_the_prototypes():
     bag, prototypes = bag_and_prototypes()
     found = assign(bag, build("panther", prototypes, {"preset": "paper", "steps": 1}))
     logits = -0.5 * torch.cdist(bag.features.double(), prototypes.centroids.double()).square()
@@ -39,14 +38,14 @@ def test_the_posterior_is_bayes_rule_about_the_prototypes() -> None:
     assert torch.allclose(found.weights, found.assignment.double().mean(0), atol=1e-5)
 
 
-def test_optimal_transport_gives_every_prototype_the_same_weight() -> None:
+def test_optimal_transport_gives_every_prototype_the_same_weight():
     bag, prototypes = bag_and_prototypes()
     found = assign(bag, build("ot", prototypes))
     assert torch.allclose(found.weights, torch.full((4,), 0.25, dtype=torch.float64), atol=1e-4)
 
 
 @pytest.mark.parametrize("method", ["h2t", "protocounts"])
-def test_hard_methods_take_the_nearest_prototype_and_refuse_nan(method: str) -> None:
+def test_hard_methods_take_the_nearest_prototype_and_refuse_nan(method):
     bag, prototypes = bag_and_prototypes()
     options = {"normalise": False} if method == "h2t" else {}
     module = build(method, prototypes, options)
@@ -56,7 +55,7 @@ def test_hard_methods_take_the_nearest_prototype_and_refuse_nan(method: str) -> 
         assign(bag, module)
 
 
-def test_a_method_without_prototypes_has_no_map() -> None:
+def test_a_method_without_prototypes_has_no_map():
     bag, prototypes = bag_and_prototypes()
     with pytest.raises(InputError, match="assigns no patches"):
         assign(bag, build("deepsets", prototypes))
@@ -71,7 +70,7 @@ def test_a_method_without_prototypes_has_no_map() -> None:
         ("n.tsv", "C2\ttumour, solid\nC0\tno\n"),
     ],
 )
-def test_names_are_read_from_yaml_and_csv(tmp_path: Path, name: str, text: str) -> None:
+def test_names_are_read_from_yaml_and_csv(tmp_path, name, text):
     (tmp_path / name).write_text(text)
     assert as_names(tmp_path / name, 4) == {2: "tumour, solid", 0: "no"}
 
@@ -87,17 +86,17 @@ def test_names_are_read_from_yaml_and_csv(tmp_path: Path, name: str, text: str) 
         ("C1: 'a", "not YAML"),
     ],
 )
-def test_names_that_make_no_sense_are_refused(tmp_path: Path, text: str, told: str) -> None:
+def test_names_that_make_no_sense_are_refused(tmp_path, text, told):
     (tmp_path / "n.yaml").write_text(text)
     with pytest.raises(InputError, match=told):
         as_names(tmp_path / "n.yaml", 4)
 
 
-def test_scale_bars_are_round_and_at_most_a_quarter() -> None:
+def test_scale_bars_are_round_and_at_most_a_quarter():
     assert [bar_length(width) for width in (1000, 799, 100_000, 4.0, 3.9)] == [200, 100, 20_000, 1, 0.5]
 
 
-def small_map(prototypes: int = 5, mpp: float | None = 0.5) -> SlideMap:
+def small_map(prototypes=5, mpp=0.5):
     rng = np.random.default_rng(0)
     cells = np.stack(np.meshgrid(np.arange(12), np.arange(8)), -1).reshape(-1, 2)
     shares = rng.dirichlet(np.ones(prototypes), len(cells)).astype(np.float32)
@@ -109,7 +108,7 @@ def small_map(prototypes: int = 5, mpp: float | None = 0.5) -> SlideMap:
 
 
 @pytest.mark.parametrize("prototypes", [1, 5, 64, 70])
-def test_every_prototype_is_in_the_legend_inside_the_figure(prototypes: int) -> None:
+def test_every_prototype_is_in_the_legend_inside_the_figure(prototypes):
     figure = draw_map(small_map(prototypes))
     words = [text.get_text() for text in figure.texts]
     assert sum(word.startswith("C") for word in words) == prototypes
@@ -122,18 +121,18 @@ def test_every_prototype_is_in_the_legend_inside_the_figure(prototypes: int) -> 
         assert place.y0 >= 0
 
 
-def test_without_a_resolution_there_is_no_scale_bar() -> None:
+def test_without_a_resolution_there_is_no_scale_bar():
     assert len(draw_map(small_map()).axes[0].lines) == 1
     assert len(draw_map(small_map(mpp=None)).axes[0].lines) == 0
 
 
-def test_there_is_a_heatmap_for_each_prototype_and_no_original_without_an_image() -> None:
+def test_there_is_a_heatmap_for_each_prototype_and_no_original_without_an_image():
     assert len(draw_heatmaps(small_map(5)).axes) == 5 + 1  # and the colour bar
     assert len(draw_heatmaps(small_map(5), [1, 3]).axes) == 2 + 1
     assert len(draw_side_by_side(small_map(5), 0).axes) == 2
 
 
-def test_the_overlay_is_transparent_where_no_patch_lies() -> None:
+def test_the_overlay_is_transparent_where_no_patch_lies():
     found = small_map()
     pixels = overlay_pixels(found)
     assert ((pixels[..., 3] == 255) == (found.index >= 0)).all()

@@ -33,13 +33,13 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_names_may_have_notes_colours_and_groups(tmp_path: Path, name: str) -> None:
+def test_names_may_have_notes_colours_and_groups(tmp_path, name):
     (tmp_path / name).write_text(WRITTEN[name])
     assert as_namings(tmp_path / name, 4) == {2: FULL, 0: Naming("fat")}
     assert as_names(tmp_path / name, 4) == {2: "tumour", 0: "fat"}
 
 
-def test_a_dictionary_may_hold_both() -> None:
+def test_a_dictionary_may_hold_both():
     assert as_names({1: "fat", 2: FULL}, 3) == {1: "fat", 2: "tumour"}
 
 
@@ -56,12 +56,12 @@ def test_a_dictionary_may_hold_both() -> None:
         ("n.csv", f"C1,{'a' * 200_000}\n", "not a table"),
     ],
 )
-def test_files_that_make_no_sense_are_refused(name: str, text: str, told: str) -> None:
+def test_files_that_make_no_sense_are_refused(name, text, told):
     with pytest.raises(InputError, match=told):
         parse_namings(Path(name), text, 4)
 
 
-def test_a_group_has_one_colour() -> None:
+def test_a_group_has_one_colour():
     given = {1: Naming(group="stroma"), 2: Naming(group="fat"), 3: Naming(colour="#000000", group="stroma"), 4: Naming(group="fat")}  # fmt: skip
     assert colours(given, 6) == [colour(0), "#000000", colour(2), "#000000", colour(2), colour(5)]
     assert titles({1: Naming("loose", group="stroma"), 2: Naming(group="fat")}, 3) == ["C0", "C1 loose (stroma)", "C2 (fat)"]  # fmt: skip
@@ -80,7 +80,7 @@ C3:
 """
 
 
-def test_what_is_not_changed_stays_as_it_was_written() -> None:
+def test_what_is_not_changed_stays_as_it_was_written():
     path = Path("n.yaml")
     text = changed_text(path, COMMENTED, 0, {"group": "a, b"}, 5)
     text = changed_text(path, text, 1, {"name": "nest: solid", "note": "short", "colour": "#00FF00"}, 5)
@@ -93,19 +93,19 @@ def test_what_is_not_changed_stays_as_it_was_written() -> None:
     )
 
 
-def test_a_table_keeps_the_columns_of_others() -> None:
+def test_a_table_keeps_the_columns_of_others():
     text = changed_text(Path("n.csv"), "prototype,name,who\nC1,a,me\n\nC2,b\n", 2, {"note": "x,y"}, 3)
     assert text == 'prototype,name,who,note\nC1,a,me,\nC2,b,,"x,y"\n'
     assert changed_text(Path("n.csv"), "C1,tumour, solid\n", 0, {"name": "fat"}, 3) == 'C1,"tumour, solid"\nC0,fat\n'
 
 
 @pytest.mark.parametrize("text", ["C1: &a x\nC2: *a\n", "C0: a\n...\n", "C9: a\n", "C1: [a]", "\x00", "C1: 'a"])
-def test_a_file_that_would_be_harmed_or_cannot_be_read_is_refused(text: str) -> None:
+def test_a_file_that_would_be_harmed_or_cannot_be_read_is_refused(text):
     with pytest.raises(InputError, match=r"n\.yaml"):
         changed_text(Path("n.yaml"), text, 1, {"name": "new"}, 5)
 
 
-def test_json_stays_json() -> None:
+def test_json_stays_json():
     text = changed_text(Path("n.json"), '{"C0": "a", "C1": {"name": "b", "x": 1}}', 1, {"note": "c"}, 5)
     text = changed_text(Path("n.json"), text, 4, {"group": "d"}, 5)
     assert json.loads(text) == {"C0": "a", "C1": {"name": "b", "x": 1, "note": "c"}, "C4": {"group": "d"}}
@@ -125,7 +125,7 @@ CHANGES = st.fixed_dictionaries(
     start=st.sampled_from(["", "C0: a\n", COMMENTED, "{C0: a, C2: {name: b}}", "C2: {name: b, x: [1]}"]),
     steps=st.lists(st.tuples(st.integers(0, 4), CHANGES), max_size=5),
 )
-def test_whatever_is_written_is_read_again(name: str, start: str, steps: list[tuple[int, dict[str, str]]]) -> None:
+def test_whatever_is_written_is_read_again(name, start, steps):
     path, text = Path(name), "" if name.endswith("sv") else start
     wanted = {c: vars(one).copy() for c, one in parse_namings(path, text, 5).items()}
     for prototype, raw in steps:
@@ -139,7 +139,7 @@ def test_whatever_is_written_is_read_again(name: str, start: str, steps: list[tu
 
 
 @pytest.mark.parametrize("name", ["n.yaml", "n.json", "n.csv", "n.tsv"])
-def test_a_note_keeps_its_lines_and_everything_else_is_one(name: str) -> None:
+def test_a_note_keeps_its_lines_and_everything_else_is_one(name):
     said = "\n crushed,\tmostly \r\n\r\n- ask K.: why?\x0b\n\n"
     kept = "crushed, mostly\n\n- ask K.: why?"
     assert plain_field("note", said) == plain_field("note", kept) == kept
@@ -151,12 +151,12 @@ def test_a_note_keeps_its_lines_and_everything_else_is_one(name: str) -> None:
     assert parse_namings(path, text, 3) == {1: Naming("nest", "a\nb")}
 
 
-def test_a_note_written_by_hand_in_several_lines_is_read_as_such() -> None:
+def test_a_note_written_by_hand_in_several_lines_is_read_as_such():
     assert parse_namings(Path("n.yaml"), COMMENTED.replace(">", "|"), 4)[1].note == "long text\nhere"
 
 
 @given(TEXTS)
-def test_hostile_text_becomes_one_line(text: str) -> None:
+def test_hostile_text_becomes_one_line(text):
     found = plain(text)
     assert len(found.splitlines()) <= 1
     assert plain(found) == found

@@ -2,9 +2,6 @@
 
 import importlib
 import pkgutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -39,28 +36,28 @@ NAMINGS = {c: Naming(name) for c, name in NAMES.items()}
 SHARES = np.random.default_rng(0).dirichlet(np.ones(2), 24)  # (N, C)
 
 
-def slide_map() -> SlideMap:
+def slide_map():
     cells = np.argwhere(np.ones((6, 4)))
     spec = PatchSpec(mpp=0.5, size=256, size_level0=256)
     placed = grid(cells * 256, spec)
     return SlideMap(BROKEN, placed, SHARES.astype(np.float32), SHARES.mean(0), blank_view(placed, 300, spec), NAMINGS)
 
 
-def attention_map() -> attention.AttentionMap:
+def attention_map():
     looked = attention.Attention(SHARES / SHARES.sum(0), {})
     scale = attention.Scale("rank", lambda a: a)
     about = {"attention": looked, "titles": (BROKEN, BROKEN), "main": 0, "scale": scale, "prediction": {BROKEN: 0.5}}
     return attention.AttentionMap(**vars(slide_map()), **about)
 
 
-def attribution() -> Attribution:
+def attribution():
     players = ((0, "pi"), (0, "mu"), (1, "pi"), (1, "mu"))
     share = np.random.default_rng(1).normal(size=(5, 2, 4))
     samples = tuple("abcde")
     return Attribution("exact", (BROKEN, "b"), samples, players, share, share.sum(2), np.zeros(2), "", namings=NAMINGS)
 
 
-def atlas() -> Atlas:
+def atlas():
     groups = [GroupShare(BROKEN, value, c, 4, 0.5, 0.4, 0.6) for value in (BROKEN, "$") for c in (0, 1)]
     tests = [ShareTest(column, c, "Spearman", 0.3, 0.1, 0.2) for column in (BROKEN, r"age $\nope$") for c in (0, 1)]
     return Atlas(
@@ -79,24 +76,24 @@ def atlas() -> Atlas:
     )
 
 
-def tumour_map() -> agreed.TumourMap:
+def tumour_map():
     match = match_tumour(SHARES, SHARES.mean(0), SHARES[:, 0], [0, 1])
     return agreed.TumourMap(slide_map(), SHARES[:, 0], match, (0, 1))
 
 
-def survival() -> list[dict[str, Any]]:
+def survival():
     one = curve(np.array([1.0, 2, 3]), np.array([True, False, True]))
     groups = tuple(kaplan_meier.Tertile(name, 3, 2, 0.5, one) for name in ("low", "high"))
     return [kaplan_meier.described(kaplan_meier.PrototypeSurvival(0, groups, 1.0, 0.3, 0.3), NAMES)]
 
 
-def hit() -> Hit:
+def hit():
     compared = tuple(Compared(c, BROKEN, 0.5, 0.5, 0.0) for c in (0, 1))
     return Hit(1, BROKEN, 0.1, "a", Reasons(compared, BROKEN))
 
 
 LABELS, CLASSES = np.array([0, 1]), (BROKEN, "b $")
-FIGURES: dict[str, Callable[[], Any]] = {
+FIGURES = {
     "slide_map.draw_map": lambda: draw.draw_map(slide_map()),
     "slide_map.draw_heatmap": lambda: draw.draw_heatmap(slide_map(), 0),
     "slide_map.draw_heatmaps": lambda: draw.draw_heatmaps(slide_map()),
@@ -120,7 +117,7 @@ FIGURES: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_broken_formula_in_what_people_wrote_is_drawn_letter_by_letter(name: str, tmp_path: Path) -> None:
+def test_a_broken_formula_in_what_people_wrote_is_drawn_letter_by_letter(name, tmp_path):
     figure = FIGURES[name]()
     assert any(BROKEN in text.get_text() for text in figure.findobj(Text))
     figure.savefig(tmp_path / "theirs.png")  # by whoever got the figure
@@ -128,7 +125,7 @@ def test_a_broken_formula_in_what_people_wrote_is_drawn_letter_by_letter(name: s
     assert BROKEN in (tmp_path / "ours.svg").read_text()  # and not what became of it as a formula
 
 
-def test_no_figure_is_missing_above() -> None:
+def test_no_figure_is_missing_above():
     rooms = (panther.explain, panther.search)
     found = [one for room in rooms for one in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")]
     modules = [importlib.import_module(one.name) for one in found]

@@ -8,12 +8,12 @@ from panther.explain.projection import principal_components
 
 
 @pytest.fixture
-def cloud() -> np.ndarray:
+def cloud():
     rng = np.random.default_rng(3)
     return rng.normal(size=(30, 12)) * np.array([9, 5, *[1] * 10]) + 100
 
 
-def by_svd(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def by_svd(x):
     u, s, _ = np.linalg.svd(x - x.mean(0), full_matrices=False)
     return (u * s)[:, :2], s**2 / (s**2).sum()
 

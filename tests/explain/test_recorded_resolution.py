@@ -1,10 +1,7 @@
 """A slide whose tags are wrong: the resolution that its patches were cut with is in the feature file and is not asked for again."""
 
-from pathlib import Path
-
 import pytest
 
-from cli.running import Runner
 from explain.known_regions import COLOURS, HEIGHT, MPP, WIDTH, truth
 from panther import load_prototypes, open_bag
 from panther.errors import InputError
@@ -16,41 +13,29 @@ FEATURES = "job/20x_256px_0px_overlap/features_lite0"
 
 
 @pytest.fixture
-def panther(monkeypatch, capsys) -> Runner:
-    return Runner(monkeypatch, capsys)
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch, panther) -> Path:
+def folder(tmp_path, run):
     """A job on a slide that says 50 um/px, with a table that says 0.5."""
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "images").mkdir()
     write_pyramid(tmp_path / "images" / "s.tif", COLOURS[truth(WIDTH, HEIGHT)], 50.0, levels=2)
     (tmp_path / "mpp.csv").write_text(f"wsi,mpp\ns.tif,{MPP}\n")
-    panther("slides", "images", "-o", "job", "--encoder", "lite0", "--slide-mpp-table", "mpp.csv", "-j", 1)
-    panther("prototypes", FEATURES, "-C", 2, "-o", "p.safetensors")
+    run("slides", "images", "-o", "job", "--encoder", "lite0", "--slide-mpp-table", "mpp.csv", "-j", 1)
+    run("prototypes", FEATURES, "-C", 2, "-o", "p.safetensors")
     return tmp_path
 
 
-def test_maps_and_the_atlas_use_the_resolution_that_the_features_record(folder, panther):
+def test_maps_and_the_atlas_use_the_resolution_that_the_features_record_unless_the_user_says_another(folder, run):
     with pytest.raises(InputError, match="not plausible"):
         open_slide(folder / "images" / "s.tif")
-    panther("map", FEATURES, "-p", "p.safetensors", "-o", "maps", "--slides", "images")
-    panther("atlas", FEATURES, "-p", "p.safetensors", "-o", "atlas", "--slides", "images")
+    run("map", FEATURES, "-p", "p.safetensors", "-o", "maps", "--slides", "images")
+    run("atlas", FEATURES, "-p", "p.safetensors", "-o", "atlas", "--slides", "images")
     bag = open_bag(folder / FEATURES / "s.h5")
     assert bag.spec.mpp_level0 == MPP
     found = map_slide(bag, load_prototypes("p.safetensors"), image=folder / "images" / "s.tif")
     assert found.view.mpp == MPP
-
-
-def test_a_converted_file_still_records_it(folder, panther):
-    panther("convert", FEATURES, "-o", "fast", "--dtype", "float16")
+    # a converted file still records it
+    run("convert", FEATURES, "-o", "fast", "--dtype", "float16")
     assert open_bag("fast/s.h5").spec.mpp_level0 == MPP
-    panther("map", "fast", "-p", "p.safetensors", "-o", "maps", "--slides", "images")
-
-
-def test_what_the_user_says_goes_first(folder, panther):
-    _, err = panther(
-        "map", FEATURES, "-p", "p.safetensors", "-o", "maps", "--slides", "images", "--slide-mpp", 9, code=2
-    )
+    run("map", "fast", "-p", "p.safetensors", "-o", "maps", "--slides", "images")
+    # what the user says goes first
+    _, err = run("map", FEATURES, "-p", "p.safetensors", "-o", "maps", "--slides", "images", "--slide-mpp", 9, code=2)
     assert "not plausible" in err or "9" in err

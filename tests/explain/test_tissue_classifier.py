@@ -1,7 +1,5 @@
 """The tissue classifier: what it learns, how it is judged, its file, and tiles that cannot be used."""
 
-from pathlib import Path
-
 import h5py
 import numpy as np
 import pytest
@@ -23,7 +21,7 @@ from panther.types import Bag
 from panther.verbs.concordance import train_tissue_classifier
 
 
-def tiles(n: int = 40, d: int = 10, k: int = 3, spread: float = 2.0, seed: int = 0) -> LabelledTiles:
+def tiles(n=40, d=10, k=3, spread=2.0, seed=0):
     """n tiles per class around k centres; the last feature is constant."""
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(k), n)
@@ -32,7 +30,7 @@ def tiles(n: int = 40, d: int = 10, k: int = 3, spread: float = 2.0, seed: int =
     return LabelledTiles(x.astype(np.float32), labels, tuple("abcdef"[:k]), encoder="mean")
 
 
-def test_probabilities_are_those_of_a_logistic_regression_on_standardised_features() -> None:
+def test_probabilities_are_those_of_a_logistic_regression_on_standardised_features():
     given = tiles()
     classifier = fit_classifier(given)
     x = (given.features - given.features.mean(0)) / np.maximum(given.features.std(0), 1e-12)
@@ -45,7 +43,7 @@ def test_probabilities_are_those_of_a_logistic_regression_on_standardised_featur
     np.testing.assert_allclose(classifier.probabilities(torch.as_tensor(given.features)), expected, atol=2e-3)
 
 
-def test_cross_validation_tells_tiles_that_were_not_seen() -> None:
+def test_cross_validation_tells_tiles_that_were_not_seen():
     noise = LabelledTiles(np.random.default_rng(0).normal(size=(120, 30)).astype(np.float32), np.arange(120) % 3, ("a", "b", "c"))  # fmt: skip
     classifier = fit_classifier(noise)
     assert classifier.evaluation["accuracy"] < 0.5  # chance is 1/3; on its own tiles the classifier would do far better
@@ -57,7 +55,7 @@ def test_cross_validation_tells_tiles_that_were_not_seen() -> None:
     assert good.evaluation["accuracy"] > 0.9
 
 
-def test_slides_stay_together_so_that_a_slides_look_does_not_pass_for_tissue() -> None:
+def test_slides_stay_together_so_that_a_slides_look_does_not_pass_for_tissue():
     rng = np.random.default_rng(0)
     slide = np.repeat(np.arange(20), 10)
     labels = slide % 2
@@ -70,7 +68,7 @@ def test_slides_stay_together_so_that_a_slides_look_does_not_pass_for_tissue() -
     assert together.evaluation["accuracy"] < 0.75
 
 
-def test_a_file_keeps_the_classifier_and_the_same_tiles_give_the_same_bytes(tmp_path: Path) -> None:
+def test_a_file_keeps_the_classifier_and_the_same_tiles_give_the_same_bytes(tmp_path):
     for name in ("a", "b"):
         save_classifier(fit_classifier(tiles()), tmp_path / f"{name}.safetensors")
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
@@ -80,7 +78,7 @@ def test_a_file_keeps_the_classifier_and_the_same_tiles_give_the_same_bytes(tmp_
     assert (found.classes, found.encoder, found.evaluation) == (classifier.classes, "mean", classifier.evaluation)
 
 
-def test_files_that_are_no_classifier_or_damaged_are_refused(tmp_path: Path) -> None:
+def test_files_that_are_no_classifier_or_damaged_are_refused(tmp_path):
     save_classifier(fit_classifier(tiles()), tmp_path / "p.safetensors")
     content = bytearray((tmp_path / "p.safetensors").read_bytes())
     content[-3] ^= 0xFF
@@ -94,7 +92,7 @@ def test_files_that_are_no_classifier_or_damaged_are_refused(tmp_path: Path) -> 
         load_classifier(tmp_path / "r.safetensors")
 
 
-def test_bags_of_another_encoder_or_with_nan_are_refused() -> None:
+def test_bags_of_another_encoder_or_with_nan_are_refused():
     classifier = fit_classifier(tiles())
     with pytest.raises(
         InputError, match="of the encoder 'uni', but the tissue classifier was trained on 10 of the encoder 'mean'"
@@ -108,7 +106,7 @@ def test_bags_of_another_encoder_or_with_nan_are_refused() -> None:
         classifier.label(Bag("s", x))
 
 
-def test_features_are_read_from_class_folders_and_class_files_whose_slides_stay_together(tmp_path: Path) -> None:
+def test_features_are_read_from_class_folders_and_class_files_whose_slides_stay_together(tmp_path):
     given = tiles(n=6, k=2)
     parts = {name: given.features[given.labels == k] for k, name in enumerate("ab")}
     (tmp_path / "files").mkdir()
@@ -130,7 +128,7 @@ def test_features_are_read_from_class_folders_and_class_files_whose_slides_stay_
     assert np.bincount(read_features(tmp_path / "files", 4, 0).labels).tolist() == [4, 4]
 
 
-def test_tiles_that_cannot_teach_are_one_sentence(tmp_path: Path) -> None:
+def test_tiles_that_cannot_teach_are_one_sentence(tmp_path):
     with pytest.raises(InputError, match="no such folder"):
         holds_features(tmp_path / "none")
     (tmp_path / "aca").mkdir()

@@ -4,13 +4,12 @@ import csv
 import io
 import pickle
 from itertools import permutations
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from panther.explain.geometry import Grid, grid
-from panther.explain.touching import COLUMNS, Touching, neighbour_rows, neighbour_sentences, no_touching, touching
+from panther.explain.geometry import grid
+from panther.explain.touching import COLUMNS, neighbour_rows, neighbour_sentences, no_touching, touching
 from panther.statistics.neighbours import PRIOR
 from panther.storage.tables import write_spreadsheet
 from panther.types import PatchSpec
@@ -18,18 +17,18 @@ from panther.types import PatchSpec
 SPEC = PatchSpec(size_level0=256, size=256)
 
 
-def drawn(*rows: str) -> tuple[Grid, np.ndarray]:
+def drawn(*rows):
     """Tissue drawn in digits, one per patch; a dot is no tissue."""
     found = [(x, y, int(cell)) for y, row in enumerate(rows) for x, cell in enumerate(row) if cell != "."]
     cells = np.array(found)
     return grid(256 * cells[:, :2], SPEC), cells[:, 2]
 
 
-def hard(labels: np.ndarray, count: int | None = None) -> np.ndarray:
+def hard(labels, count=None):
     return np.eye(count or int(labels.max()) + 1, dtype=np.float32)[labels]
 
 
-def looped(cells: np.ndarray, q: np.ndarray) -> np.ndarray:
+def looped(cells, q):
     """Touches, one patch and one side after the other."""
     where = {tuple(cell): n for n, cell in enumerate(cells.tolist())}
     out = np.zeros((q.shape[1], q.shape[1]))
@@ -40,14 +39,14 @@ def looped(cells: np.ndarray, q: np.ndarray) -> np.ndarray:
     return out
 
 
-def some_tissue(seed: int) -> tuple[Grid, np.ndarray]:
+def some_tissue(seed):
     rng = np.random.default_rng(seed)
     cells = rng.permutation(np.argwhere(rng.random((9, 7)) < 0.7))  # with holes, in any order
     return grid(256 * cells, SPEC), rng.dirichlet(np.full(4, 0.3), len(cells)).astype("f4")
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_touches_are_those_counted_patch_by_patch(seed: int) -> None:
+def test_touches_are_those_counted_patch_by_patch(seed):
     placed, q = some_tissue(seed)
     found = touching(q, placed)
     np.testing.assert_allclose(found.touches, looped(placed.cells, q), rtol=1e-5)
@@ -57,14 +56,14 @@ def test_touches_are_those_counted_patch_by_patch(seed: int) -> None:
     )
 
 
-def test_what_is_expected_is_the_mean_over_all_shuffles() -> None:
+def test_what_is_expected_is_the_mean_over_all_shuffles():
     placed, labels = drawn("000", "1.1", "..2")
     q = hard(labels)
     every = [looped(placed.cells, q[list(order)]) for order in permutations(range(len(q)))]
     np.testing.assert_allclose(touching(q, placed).expected, np.mean(every, 0), atol=1e-6)
 
 
-def test_inside_and_beside_are_counted_by_the_neighbours_of_each_patch() -> None:
+def test_inside_and_beside_are_counted_by_the_neighbours_of_each_patch():
     placed, labels = drawn(
         "00000",
         "01000",  # surrounded: inside
@@ -80,7 +79,7 @@ def test_inside_and_beside_are_counted_by_the_neighbours_of_each_patch() -> None
     assert (np.diag(found.inside) == 0).all()
 
 
-def test_borders_are_shares_of_what_touches_others() -> None:
+def test_borders_are_shares_of_what_touches_others():
     placed, labels = drawn("0012", "0012", "0012")
     border = touching(hard(labels), placed).border()
     assert border[1].tolist() == pytest.approx([0.5, np.nan, 0.5], nan_ok=True)
@@ -89,7 +88,7 @@ def test_borders_are_shares_of_what_touches_others() -> None:
     assert np.isnan(alone.border()).all()
 
 
-def test_slides_add_up_and_one_patch_touches_nothing() -> None:
+def test_slides_add_up_and_one_patch_touches_nothing():
     placed, q = some_tissue(0)
     one = touching(q, placed)
     both = no_touching(4).merge(one).merge(pickle.loads(pickle.dumps(one)))
@@ -103,7 +102,7 @@ def test_slides_add_up_and_one_patch_touches_nothing() -> None:
     assert neighbour_sentences(single, ["a", "b"]) == []
 
 
-def test_prototypes_of_different_slides_are_neither_at_chance_nor_along_each_other() -> None:
+def test_prototypes_of_different_slides_are_neither_at_chance_nor_along_each_other():
     """Posteriors leave a trace of every prototype everywhere; a thousandth of a touch says nothing."""
     rng, slides = np.random.default_rng(0), []
     for pair in ((0, 1), (2, 3)):
@@ -119,14 +118,14 @@ def test_prototypes_of_different_slides_are_neither_at_chance_nor_along_each_oth
     assert slides[0].border()[0, 1] > 0.999
 
 
-def test_a_patch_that_is_there_twice_lies_at_one_place() -> None:
+def test_a_patch_that_is_there_twice_lies_at_one_place():
     twice = grid(np.array([[0, 0], [256, 0], [256, 0]]), SPEC)
     found = touching(hard(np.array([0, 1, 1])), twice)
     assert found.touches[0, 1] == pytest.approx(1)
     assert found.members.sum() == 2
 
 
-def mixed_and_apart(mixed: bool) -> Touching:
+def mixed_and_apart(mixed):
     """Tumour (0) with lymphocytes (1) in it or in one piece beside it, and as much stroma (2) away from both."""
     rng = np.random.default_rng(0)
     tissue = np.zeros((20, 20), int)
@@ -140,7 +139,7 @@ def mixed_and_apart(mixed: bool) -> Touching:
     return touching(hard(whole.reshape(-1)), grid(256 * np.stack([x, y], 1), SPEC))
 
 
-def test_infiltration_is_told_from_lying_beside() -> None:
+def test_infiltration_is_told_from_lying_beside():
     titles = ["C0 tumour", "C1 lymphocytes", "C2 stroma"]
     inside, outside = (neighbour_sentences(mixed_and_apart(mixed), titles) for mixed in (True, False))
     assert inside[0].startswith("C1 lymphocytes touches C0 tumour ")
@@ -151,13 +150,13 @@ def test_infiltration_is_told_from_lying_beside() -> None:
     assert not any(" touches " in said for said in outside)
 
 
-def test_how_many_slides_agree_is_said_where_there_are_several() -> None:
+def test_how_many_slides_agree_is_said_where_there_are_several():
     titles = ["C0", "C1", "C2"]
     both = mixed_and_apart(True).merge(mixed_and_apart(True))
     assert "(on 2 of the 2 slides that have both)" in neighbour_sentences(both, titles)[0]
 
 
-def test_the_table_has_every_ordered_pair_and_no_nan(tmp_path: Path) -> None:
+def test_the_table_has_every_ordered_pair_and_no_nan(tmp_path):
     found = mixed_and_apart(True)
     write_spreadsheet(tmp_path / "t.csv", COLUMNS, neighbour_rows(found))
     rows = list(csv.DictReader(io.StringIO((tmp_path / "t.csv").read_text())))

@@ -1,5 +1,7 @@
 """Small real studies and their atlas, made by the product itself."""
 
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,11 @@ def run(folder: Path, **changes: Any) -> Path:
     (folder / "study.yaml").write_text(yaml.safe_dump({**BASE, **changes}))
     run_study(folder / "study.yaml", folder / "run")
     return folder / "run"
+
+
+def plots(page: str) -> dict[str, dict[str, Any]]:
+    """Figures of a page by their keys."""
+    return {key: json.loads(text) for key, text in re.findall(r'data-plot="plot-([^"]+)">(.*?)</script>', page)}
 
 
 def make_atlas(run_folder: Path, folder: Path, name: str = EVIL) -> Path:

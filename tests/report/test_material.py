@@ -1,8 +1,6 @@
 """C4 means one thing in a report: a fold's prototypes have the names and colours of the atlas's that they are, or are marked apart."""
 
 import html
-import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from panther.report.material import (
 )
 from panther.report.page import build_page
 from panther.types import Prototypes
+from report.studies import plots
 
 PERMUTED = [2, 0, 3, 1]  # prototype k of the atlas is the fold's PERMUTED[k]
 NAMES = {0: "tumour", 1: "stroma"}
@@ -52,9 +51,7 @@ def atlas_of(run: Path, prototypes: Prototypes, folder: Path) -> Path:
 
 
 def figure(page: str, key: str) -> dict[str, Any]:
-    found = re.search(rf'data-plot="plot-{key}">(.*?)</script>', page)
-    assert found, key
-    chart = json.loads(found[1])
+    chart = plots(page)[key]
     return chart["data"][0] | {"y": chart["layout"]["yaxis"]["ticktext"]}  # rows by name
 
 

@@ -6,12 +6,16 @@ import re
 import shutil
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.metrics import confusion_matrix as oracle
 
+import panther
+from cli.running import Runner
 from panther.charts.display_names import method_title
 from panther.report import page
 from panther.report.data import load_run
@@ -19,49 +23,40 @@ from panther.report.figures import MINUS
 from panther.report.material import gather
 from panther.report.sections.predictions import confusion_matrix
 from panther.study.file import load_study
-from report.studies import EVIL
+from report.studies import EVIL, plots
 
 
 class Page(HTMLParser):
-    """Ids, tables and figures of a page; everything opened is closed."""
+    """Tables and scripts of a page; everything opened is closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.ids, self.stack, self.tables, self.figures, self.scripts = [], [], [], {}, []
-        self._cell, self._plot = None, None
+        self.stack, self.tables, self.scripts, self.cell = [], [], [], None
+        self.ids, self.figures = re.findall(r' id="([^"]+)"', text.split("<script>")[0]), plots(text)
         self.feed(text)
         self.close()
         assert self.stack == []
 
     def handle_starttag(self, tag, attrs):
-        attributes = dict(attrs)
-        if "id" in attributes:
-            self.ids.append(attributes["id"])
         if tag not in ("meta", "img", "br"):
             self.stack.append(tag)
         if tag == "table":
             self.tables.append([])
-        if tag == "tr" and self.tables:
+        elif tag == "tr":
             self.tables[-1].append([])
-        if tag in ("td", "th"):
-            self._cell = ""
-        if tag == "script":
-            self._plot = attributes.get("data-plot")
-            self.scripts.append(attributes.get("type"))
+        elif tag in ("td", "th"):
+            self.cell = ""
+        elif tag == "script":
+            self.scripts.append(dict(attrs).get("type"))
 
     def handle_endtag(self, tag):
         assert self.stack.pop() == tag
-        if tag in ("td", "th") and self._cell is not None:
-            self.tables[-1][-1].append(self._cell)
-            self._cell = None
-        if tag == "script":
-            self._plot = None
+        if tag in ("td", "th"):
+            self.tables[-1][-1].append(self.cell)
+            self.cell = None
 
     def handle_data(self, data):
-        if self._cell is not None:
-            self._cell += data
-        if self._plot:
-            self.figures[self._plot] = json.loads(data)
+        self.cell = None if self.cell is None else self.cell + data
 
 
 def built(folder, **more) -> str:
@@ -82,7 +77,7 @@ def test_every_number_of_the_tables_is_that_of_the_summary_file(classes, surviva
 
 
 def test_the_forest_plot_shows_the_folds_of_the_metrics_file(classes):
-    figure = Page(built(classes)).figures["plot-forest-test-balanced_accuracy"]
+    figure = Page(built(classes)).figures["forest-test-balanced_accuracy"]
     metrics = pd.read_csv(classes / "metrics.csv", keep_default_na=False)
     mine = metrics[(metrics["metric"] == "balanced_accuracy") & (metrics["part"] == "test")]
     np.testing.assert_allclose(sorted(figure["data"][0]["x"]), sorted(mine["value"].astype(float)), rtol=1e-5)
@@ -99,7 +94,7 @@ def test_confusion_matrices_are_scikit_learns(classes):
 
 def test_survival_reports_draw_risk_groups_and_state_disjoint_sites(survival):
     found = Page(built(survival))
-    curves = [name for name in found.figures if name.startswith("plot-risk-")]
+    curves = [name for name in found.figures if name.startswith("risk-")]
     assert len(curves) == 2
     sizes = [int(re.search(r"n = (\d+)", t["name"])[1]) for t in found.figures[curves[0]]["data"] if "name" in t]
     assert sum(sizes) == 48  # everybody is tested once
@@ -116,7 +111,7 @@ def test_the_axis_of_time_has_the_unit_of_the_table_or_none(survival, tmp_path, 
     copy = shutil.copytree(survival, tmp_path / "copy")
     (copy / "run.json").write_text(json.dumps({**record, "time_unit": unit}))
     figures = Page(built(copy)).figures
-    drawn = [name for name in figures if name == "plot-follow-up" or name.startswith("plot-risk-")]
+    drawn = [name for name in figures if name == "follow-up" or name.startswith("risk-")]
     assert len(drawn) == 3
     assert {figures[name]["layout"]["xaxis"]["title"]["text"] for name in drawn} == {title}
 
@@ -126,7 +121,7 @@ def test_unos_c_index_has_an_interval_and_a_figure_beside_harrells(survival):
     uno, harrell = table.loc["c_index_uno"], table.loc["c_index"]
     assert uno[["mean", "ci_low", "ci_high"]].notna().all(axis=None)
     assert not np.allclose(uno["mean"], harrell["mean"], atol=1e-6)
-    assert "plot-forest-test-c_index_uno" in Page(built(survival)).figures
+    assert "forest-test-c_index_uno" in Page(built(survival)).figures
 
 
 def test_shared_patients_and_sites_are_counted_from_the_lists(classes, tmp_path):
@@ -198,7 +193,7 @@ def test_the_command_writes_one_file_and_warns_when_it_is_large(classes, tmp_pat
     assert "MB, more than" not in err
     assert [p.name for p in tmp_path.iterdir()] == ["r.html"]
     found = Page((tmp_path / "r.html").read_text())
-    assert {trace["name"] for trace in found.figures["plot-scatter-pca-0"]["data"]} == {
+    assert {trace["name"] for trace in found.figures["scatter-pca-0"]["data"]} == {
         "east",
         EVIL.replace("<", "&lt;").replace(">", "&gt;"),
     }
@@ -248,3 +243,36 @@ def test_folders_of_different_prototypes_are_refused(difference, classes, atlas,
     (other / "attribution.json").write_text(json.dumps({**about, "prototypes": rows, "cohort": []}))
     _, err = panther("report", classes, "-o", tmp_path / "r.html", "--atlas", atlas, "--attribution", other, code=2)
     assert "different prototypes" in err
+
+
+@pytest.fixture(scope="module")
+def results():
+    rng = np.random.default_rng(0)
+    bags = {f"S{i}": rng.normal(i % 2, 1, (30, 4)) for i in range(16)}
+    table = pd.DataFrame({"slide_id": list(bags), "case_id": list(bags), "subtype": ["a", "b"] * 8})
+    study = {"name": "small", "table": table, "features": bags, "task": {"label": "subtype"}, "heads": ["probe"]}
+    return panther.run_study({**study, "n_prototypes": [2], "splits": {"k": 2}, "bootstrap": 10})
+
+
+def test_results_that_were_never_written_become_a_page_with_their_embeddings(results) -> None:
+    found = panther.make_report(results, title="Mine")
+    assert "<h1>Mine</h1>" in found.html
+    assert found.failures == {}
+    assert 'data-plot="plot-scatter-pca-0"' in found.html  # scaled by the model that was tested
+
+
+def test_the_command_and_the_function_write_the_same_bytes(
+    classes: Path, atlas: Path, tmp_path: Path, panther: Runner
+) -> None:
+    from panther import make_report
+
+    panther("report", classes, "-o", tmp_path / "command.html", "--atlas", atlas)
+    found = make_report(
+        classes, atlas=SimpleNamespace(files=(atlas / "atlas.json",)), output=tmp_path / "function.html"
+    )
+    assert (tmp_path / "command.html").read_bytes() == (tmp_path / "function.html").read_bytes() == found.html.encode()
+
+
+def test_a_value_that_was_not_written_is_refused_by_its_name(classes: Path) -> None:
+    with pytest.raises(panther.InputError, match="atlas: was not written"):
+        panther.make_report(classes, atlas=SimpleNamespace(files=()))

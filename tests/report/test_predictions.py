@@ -25,17 +25,13 @@ from panther.report.material import gather
 from panther.report.page import build_page, render_tab
 from panther.report.sections import SECTIONS, predictions
 from panther.report.sections.predictions import risk_verdict
-from report.studies import run
+from report.studies import plots, run
 from study.generated import generate
 
 
 def followed(seed: int, n: int = 60) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     return np.round(rng.exponential(900, n)), rng.random(n) < 0.6
-
-
-def plots(page: str) -> dict[str, dict]:
-    return {key: json.loads(text) for key, text in re.findall(r'data-plot="plot-([^"]+)">(.*?)</script>', page)}
 
 
 def test_numbers_at_risk_are_those_still_followed() -> None:

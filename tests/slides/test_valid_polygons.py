@@ -12,8 +12,7 @@ from scipy import ndimage
 from shapely.geometry import shape
 from shapely.validation import explain_validity
 
-from panther.explain import grid, regions
-from panther.explain.geometry import write_regions
+from panther.explain.geometry import grid, regions, write_regions
 from panther.slides.polygons import Tissue, trace, write_contours
 from panther.slides.tissue import scaled as as_level0
 from panther.types import PatchSpec

@@ -44,13 +44,13 @@ def forest(
     chance: float | None = None,
     best: Sequence[str] = (),
     called: str = "chance",
-    rings: str = "one fold",
+    rings: tuple[str, str] = ("one fold", FAINT),
     squares: str = "mean and 95 % interval over patients",
 ) -> Chart:
     """Mean and interval of each method as squares, every fold as a ring, and a line at the level ``called`` chance."""
-    folds = [(value, y, f"{row.name}, {rings}: {value:.3f}") for y, row in enumerate(rows) for value in row.folds]
+    folds = [(value, y, f"{row.name}, {rings[0]}: {value:.3f}") for y, row in enumerate(rows) for value in row.folds]
     x, y, notes = zip(*folds, strict=True) if folds else ((), (), ())
-    marks = [Points(x, y, FAINT, rings, size=7, hollow=True, labels=notes)]
+    marks = [Points(x, y, rings[1], rings[0], size=7 if rings[1] == FAINT else 11, hollow=True, labels=notes)]
     for is_best, colour, name in ((False, BLUE, squares), (True, ORANGE, "best mean and its interval")):
         if at := [y for y, row in enumerate(rows) if (row.name in best) == is_best]:
             _, mean, low, high, _ = zip(*(rows[y] for y in at), strict=True)

@@ -107,12 +107,9 @@ def most_varied(exemplars: Iterable[Exemplar], number: int) -> list[Exemplar]:
     return [one for _, one in sorted(keyed, key=lambda pair: pair[0])[:number]]
 
 
-def fair_sample(exemplars: Iterable[Exemplar], number: int) -> list[Exemplar]:
-    """Choose members at random: the smallest random numbers of all slides."""
-    return sorted(exemplars, key=_order)[:number]
-
-
-CHOOSE = {"nearest": most_varied, "random": fair_sample, "borderline": most_varied, "farthest": most_varied}
+def choose(kind: str, exemplars: Iterable[Exemplar], number: int) -> list[Exemplar]:
+    """Choose exemplars of one kind; members at random have the smallest random numbers of all slides."""
+    return sorted(exemplars, key=_order)[:number] if kind == "random" else most_varied(exemplars, number)
 
 
 @dataclass(frozen=True)
@@ -380,7 +377,7 @@ class Pool:
         for one in facts.exemplars:
             fresh.setdefault((one.prototype, one.kind), []).append(one)
         for key, more in fresh.items():
-            self.best[key] = CHOOSE[key[1]]([*self.best[key], *more], self.number)
+            self.best[key] = choose(key[1], [*self.best[key], *more], self.number)
 
 
 def summed_up(

@@ -91,14 +91,14 @@ def grid(coords: Tensor | np.ndarray, spec: PatchSpec, mpp: float | None = None)
     return Grid(index.astype(np.int64), layer.reshape(-1).astype(np.int64), origins, pitch, side is None)
 
 
-def raster(found: Grid, view: View) -> np.ndarray:
+def raster(cells: Grid, view: View) -> np.ndarray:
     """Index of the patch under the centre of every pixel, the last one where several are, (h, w) int32; -1 where there is none."""
     width, height = view.size
     out = np.full((height, width), -1, np.int32)
-    corners = found.corners
+    corners = cells.corners
     # pixels whose centre lies in [left, right): neighbours share no pixel and leave none
     first = np.ceil(view.pixels(corners) - 0.5).astype(np.int64)
-    last = np.ceil(view.pixels(corners + found.pitch) - 0.5).astype(np.int64)
+    last = np.ceil(view.pixels(corners + cells.pitch) - 0.5).astype(np.int64)
     first, last = np.clip(first, 0, (width, height)), np.clip(last, 0, (width, height))
     extent = last - first
     size = np.where(extent.all(1), extent[:, 0] * (height + 1) + extent[:, 1], 0)  # one number: sorting pairs is slow
@@ -115,11 +115,11 @@ def raster(found: Grid, view: View) -> np.ndarray:
     return out
 
 
-def blank_view(found: Grid, max_side: int, spec: PatchSpec) -> View:
+def blank_view(cells: Grid, max_side: int, spec: PatchSpec) -> View:
     """White picture around the patches with a margin of one, for slides whose image is not at hand."""
-    low, high = found.corners.min(0) - found.pitch, found.corners.max(0) + 2 * found.pitch
+    low, high = cells.corners.min(0) - cells.pitch, cells.corners.max(0) + 2 * cells.pitch
     extent = high - low
-    scale = min(max_side / float(extent.max()), 64 / found.pitch)  # few patches: no need for large squares
+    scale = min(max_side / float(extent.max()), 64 / cells.pitch)  # few patches: no need for large squares
     width, height = (max(1, math.ceil(side * scale - 1e-9)) for side in extent.tolist())
     background = np.full((height, width, 3), 255, np.uint8)
     origin = (float(low[0]), float(low[1]))

@@ -53,8 +53,8 @@ def as_namings(names: Names, count: int) -> dict[int, Naming]:
     if names is None:
         return {}
     if isinstance(names, Mapping):
-        given = {prototype_number(str(key), count): value for key, value in names.items()}
-        return {key: value if isinstance(value, Naming) else Naming(str(value)) for key, value in given.items()}
+        values = {prototype_number(str(key), count): value for key, value in names.items()}
+        return {key: value if isinstance(value, Naming) else Naming(str(value)) for key, value in values.items()}
     return parse_namings(Path(names), file_text(Path(names)), count)
 
 

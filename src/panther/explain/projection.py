@@ -15,12 +15,15 @@ def principal_components(x: np.ndarray) -> Plane:
     They are the eigenvectors of :math:`X X^\top` (n, n) or, where it is smaller, of :math:`X^\top X` (D, D) for centred X; of large
     ones only the first two are looked for, without the matrix.
     """
-    if min(x.shape) < 2:
-        return _line(x)
+    if min(x.shape) < 2:  # one point, or points of one number each: there is no second direction
+        position = np.zeros((len(x), 2))
+        if len(x) > 1:
+            position[:, 0] = (x - x.mean(0))[:, 0]
+        return position, ("PC 1", "PC 2")
     values, first = (_small if min(x.shape) <= SMALL else _large)(x)
     # an eigenvector may point either way: the largest entry is made positive, so that two runs draw the same picture
     sign = np.sign(first[np.abs(first).argmax(0), [0, 1]])
-    return first * sign, _axes(values)
+    return first * sign, (f"PC 1 ({values[0]:.0%})", f"PC 2 ({values[1]:.0%})")
 
 
 def umap_installed() -> bool:
@@ -33,18 +36,6 @@ def umap(x: np.ndarray) -> Plane:
     from umap import UMAP  # type: ignore[import-not-found]
 
     return UMAP(random_state=0, n_jobs=1).fit_transform(x), ("UMAP 1", "UMAP 2")
-
-
-def _line(x: np.ndarray) -> Plane:
-    """One point, or points of one number each: there is no second direction."""
-    position = np.zeros((len(x), 2))
-    if len(x) > 1:
-        position[:, 0] = (x - x.mean(0))[:, 0]
-    return position, ("PC 1", "PC 2")
-
-
-def _axes(shares: np.ndarray) -> tuple[str, str]:
-    return f"PC 1 ({shares[0]:.0%})", f"PC 2 ({shares[1]:.0%})"
 
 
 def _small(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -270,8 +270,8 @@ def distances(bag: Bag, prototypes: Prototypes, labels: np.ndarray) -> Distances
     return Distances(every.gather(1, torch.from_numpy(labels)[:, None])[:, 0].numpy(), nearest.numpy(), least.numpy())
 
 
-def share_farther(own: np.ndarray, labels: np.ndarray, patch: int) -> float | None:
+def share_farther(distance: np.ndarray, labels: np.ndarray, patch: int) -> float | None:
     """Share of the other patches of the same prototype that lie farther from it: near 1 is typical; None where it is the only one."""
     others = labels == labels[patch]
     others[patch] = False
-    return float((own[others] > own[patch]).mean()) if others.any() else None
+    return float((distance[others] > distance[patch]).mean()) if others.any() else None

@@ -186,18 +186,15 @@ class Sheet:
         self.right = self.gap + self.columns * (self.width + self.gap)  # where the room begins
         self.full = (self.right + round(room), self.gap + max(rows * (self.height + self.head), round(least)))
         self.figure = Figure(figsize=(self.full[0] / DPI, self.full[1] / DPI), dpi=DPI, facecolor="white")
-        self.axes = [self._picture(number, picture) for number, (_, picture) in enumerate(panels)]
-        for number, (title, _) in enumerate(panels):
-            self._title(number, title)
-
-    def _picture(self, number: int, picture: np.ndarray) -> Any:
-        row, column = divmod(number, self.columns)
-        left = self.gap + column * (self.width + self.gap)
-        top = self.head + row * (self.height + self.head)
-        ax = self.figure.add_axes(self.box(left, top, self.width, self.height))
-        ax.imshow(picture, extent=(0, self.width, self.height, 0), interpolation="nearest", aspect="auto")
-        ax.set_axis_off()
-        return ax
+        self.axes: list[Any] = []
+        for number, (title, picture) in enumerate(panels):
+            row, column = divmod(number, self.columns)
+            left, top = self.gap + column * (self.width + self.gap), row * (self.height + self.head)
+            ax = self.figure.add_axes(self.box(left, top + self.head, self.width, self.height))
+            ax.imshow(picture, extent=(0, self.width, self.height, 0), interpolation="nearest", aspect="auto")
+            ax.set_axis_off()
+            self.axes.append(ax)
+            self.write(left, top + self.head / 2, short(title, self.width / (7.5 * unit)))
 
     def box(self, left: float, top: float, width: float, height: float) -> tuple[float, float, float, float]:
         """Pixels from the upper left as matplotlib's fractions from the lower left."""
@@ -208,11 +205,6 @@ class Sheet:
         x, y, _, _ = self.box(left, top, 0, 0)
         options: dict[str, Any] = {"va": "center", "ha": "left", "color": INK} | more
         self.figure.text(x, y, text, fontsize=size * self.unit, **options)
-
-    def _title(self, number: int, text: str) -> None:
-        row, column = divmod(number, self.columns)
-        left = self.gap + column * (self.width + self.gap)
-        self.write(left, row * (self.height + self.head) + self.head / 2, short(text, self.width / (7.5 * self.unit)))
 
     def legend_line(
         self, left: float, top: float, colour: Any, texts: tuple[str, str], at: tuple[float, float]
@@ -241,9 +233,9 @@ def rows_for(slide_map: SlideMap, pictures: int) -> int:
 def draw_map(slide_map: SlideMap) -> Any:
     """Prototype of every patch over the slide, with a legend of names and pi; returns a matplotlib figure."""
     unit = unit_of(slide_map)
-    width, height = _legend_size(slide_map, unit)
-    sheet = Sheet([(slide_map.slide, map_pixels(slide_map))], width, unit, least=height)
-    _legend(sheet, slide_map)
+    legend = Legend(slide_map, unit)
+    sheet = Sheet([(slide_map.slide, map_pixels(slide_map))], legend.width, unit, least=legend.height)
+    legend.draw(sheet)
     add_scale_bar_and_outline(sheet, slide_map)
     return sheet.figure
 
@@ -276,14 +268,14 @@ def draw_side_by_side(slide_map: SlideMap, prototype: int) -> Any:
     """Original (where there is an image), map and heatmap of one prototype; returns a matplotlib figure."""
     slide_map = slide_map.within(PANEL)
     unit = BESIDE * unit_of(slide_map)
-    width, height = _legend_size(slide_map, unit)
+    legend = Legend(slide_map, unit)
     panels = [
         *original(slide_map),
         (f"{slide_map.slide}: prototypes", map_pixels(slide_map)),
         (f"share of {_with_weight(slide_map, prototype)}: dark 0, yellow 1", heat_pixels(slide_map, prototype)),
     ]
-    sheet = Sheet(panels, width, unit, least=height)
-    _legend(sheet, slide_map)
+    sheet = Sheet(panels, legend.width, unit, least=legend.height)
+    legend.draw(sheet)
     add_scale_bar_and_outline(sheet, slide_map)
     return sheet.figure
 
@@ -296,21 +288,17 @@ def bar_length(width_um: float) -> float:
 
 def add_scale_bar_and_outline(sheet: Sheet, slide_map: SlideMap) -> None:
     """Tissue outline and scale bar on every picture."""
-    for ax in sheet.axes:
-        _outline(ax, slide_map, sheet.unit)
-        if slide_map.view.mpp is not None:
-            scale_bar(ax, slide_map.view, sheet.unit)
-        ax.set_xlim(0, sheet.width)
-        ax.set_ylim(sheet.height, 0)
-
-
-def _outline(ax: Any, slide_map: SlideMap, unit: float) -> None:
     from matplotlib.collections import LineCollection
 
     rings = [slide_map.view.pixels(ring) for polygon in slide_map.outline for ring in polygon.rings]
     closed = [np.concatenate([ring, ring[:1]]) for ring in rings]
-    if closed:
-        ax.add_collection(LineCollection(closed, colors=INK, linewidths=0.9 * unit), autolim=False)
+    for ax in sheet.axes:
+        if closed:
+            ax.add_collection(LineCollection(closed, colors=INK, linewidths=0.9 * sheet.unit), autolim=False)
+        if slide_map.view.mpp is not None:
+            scale_bar(ax, slide_map.view, sheet.unit)
+        ax.set_xlim(0, sheet.width)
+        ax.set_ylim(sheet.height, 0)
 
 
 def scale_bar(ax: Any, view: View, unit: float) -> None:
@@ -323,14 +311,8 @@ def scale_bar(ax: Any, view: View, unit: float) -> None:
     length = bar_length(width / across)
     left, base = 10 * unit, height - 12 * unit
     halo = [patheffects.withStroke(linewidth=4.5 * unit, foreground="white")]
-    ax.plot(
-        [left, left + length * across],
-        [base, base],
-        color=INK,
-        linewidth=2 * unit,
-        path_effects=halo,
-        solid_capstyle="butt",
-    )
+    line: Any = {"color": INK, "linewidth": 2 * unit, "path_effects": halo, "solid_capstyle": "butt"}
+    ax.plot([left, left + length * across], [base, base], **line)
     text = f"{length / 1000:g} mm" if length >= 1000 else f"{length:g} µm"
     ax.text(left, base - 5 * unit, text, fontsize=8 * unit, color=INK, va="bottom", path_effects=halo)
 
@@ -358,29 +340,27 @@ def colour_bar(sheet: Sheet, what: ColourBar = ColourBar()) -> None:
     bar.set_label(what.label, fontsize=8 * sheet.unit)
 
 
-def _legend_size(slide_map: SlideMap, unit: float) -> tuple[float, float]:
-    """Width and height; as many columns as the picture's height asks for."""
-    letters = max(len(short(title)) for title in titles(slide_map.namings, slide_map.prototypes))
-    column = (74 + 6.6 * letters) * unit
-    per_column = _per_column(slide_map, unit)
-    return column * -(-slide_map.prototypes // per_column), (per_column + 1) * ROW * unit + 30 * unit
+class Legend:
+    """Names and weights of the prototypes beside a map; as many columns as the picture's height asks for."""
 
+    def __init__(self, slide_map: SlideMap, unit: float) -> None:
+        self.map, self.unit = slide_map, unit
+        self.titles = [short(title) for title in titles(slide_map.namings, slide_map.prototypes)]
+        self.lines = min(len(self.titles), max(16, int(slide_map.view.size[1] / (ROW * unit)) - 1))  # of a column
+        self.column = (74 + 6.6 * max(map(len, self.titles))) * unit
+        self.width = self.column * -(-len(self.titles) // self.lines)
+        self.height = (self.lines + 1) * ROW * unit + 30 * unit
 
-def _per_column(slide_map: SlideMap, unit: float) -> int:
-    return min(slide_map.prototypes, max(16, int(slide_map.view.size[1] / (ROW * unit)) - 1))
-
-
-def _legend(sheet: Sheet, slide_map: SlideMap) -> None:
-    unit, row = sheet.unit, ROW * sheet.unit
-    per_column = _per_column(slide_map, unit)
-    width = _legend_size(slide_map, unit)[0] / -(-slide_map.prototypes // per_column)
-    for c, title in enumerate(titles(slide_map.namings, slide_map.prototypes)):
-        column, line = divmod(c, per_column)
-        left, top = sheet.right + column * width, sheet.head + (line + 1.5) * row
-        if line == 0:
-            sheet.write(left + 14 * unit, top - row, "π", ha="left", size=8)
-        texts = f"{slide_map.weights[c]:.3f}", short(title)
-        sheet.legend_line(left, top, slide_map.prototype_colours[c], texts, (14, 50))
+    def draw(self, sheet: Sheet) -> None:
+        """Write it at the right of a sheet."""
+        row = ROW * self.unit
+        for c, title in enumerate(self.titles):
+            column, line = divmod(c, self.lines)
+            left, top = sheet.right + column * self.column, sheet.head + (line + 1.5) * row
+            if line == 0:
+                sheet.write(left + 14 * self.unit, top - row, "π", ha="left", size=8)
+            texts = f"{self.map.weights[c]:.3f}", title
+            sheet.legend_line(left, top, self.map.prototype_colours[c], texts, (14, 50))
 
 
 def _with_weight(slide_map: SlideMap, prototype: int) -> str:

@@ -43,11 +43,11 @@ def sites_by(table: ClinicalTable | None) -> Sites:
         raise InputError("table: is missing; centring by site requires a table with a site column")
     of: dict[str, str] = {}
     for names in (table.who.patient, table.who.slide):
-        found: dict[str, set[str]] = {}
+        sites_of: dict[str, set[str]] = {}
         for name, site in zip(names, table.who.site, strict=True):
             if site is not None:
-                found.setdefault(name, set()).add(site)
-        of |= {name: min(sites) for name, sites in found.items() if len(sites) == 1}
+                sites_of.setdefault(name, set()).add(site)
+        of |= {name: min(sites) for name, sites in sites_of.items() if len(sites) == 1}
     if not of:
         raise InputError(f"{table.source}: no slide has a site; name the site column, e.g. tissue_source_site.")
     return Sites(of, table.source)
@@ -119,7 +119,7 @@ def _by_site(x: np.ndarray, samples: Sequence[str], sites: Sites | None) -> tupl
     shift = np.eye(len(names))[site].T @ x / count[:, None] - x.mean(0)
     known = tuple(map(str, names))
     # every sample of these sites that the table names: a slide that comes later belongs to a site all the same
-    members = {name: own for name, own in sorted(sites.of.items()) if own in known}
+    members = {name: site_of for name, site_of in sorted(sites.of.items()) if site_of in known}
     alignment = Alignment("site", _as_tensor(x.mean(0)), known, _as_tensor(shift), members, len(known))
     return alignment, {name: {"slides": int(n)} for name, n in zip(known, count, strict=True)}
 
@@ -176,8 +176,8 @@ def _fits(prototypes: Prototypes, bag: Openable) -> bool:
 def slide_means(bags: Sequence[Openable], work: Work) -> dict[Openable, SlideMean]:
     """Mean of every bag that can be read, has patches and is finite; the others are reported where they are worked on."""
     bags = in_order([bags])
-    found = zip(bags, run(_slide_mean, bags, "measuring slides", work), strict=True)
-    return {bag: result.value for bag, result in found if result.value is not None and result.value.mean.size}
+    results = zip(bags, run(_slide_mean, bags, "measuring slides", work), strict=True)
+    return {bag: result.value for bag, result in results if result.value is not None and result.value.mean.size}
 
 
 @torch.no_grad()

@@ -217,8 +217,8 @@ def _align(fits: Sequence[Fit], sites: Sites | None, work: Work) -> None:
         key = frozenset(fit.bags), fit.settings.centre
         with fit.catch():
             if usable and key not in known:
-                own = {bag: means[bag] for bag in usable if bag in means}
-                known[key] = align(fit.bags, own, fit.settings.centre, sites)
+                usable_means = {bag: means[bag] for bag in usable if bag in means}
+                known[key] = align(fit.bags, usable_means, fit.settings.centre, sites)
         if key in known and fit.error is None:
             fit.aligned, fit.bags = known[key], known[key].bags
 

@@ -104,11 +104,11 @@ def kmeans(x: Tensor, n_clusters: int, seed: int, restarts: int, track: Track = 
 
 def solve_all(problems: Sequence[KMeansProblem], track: Track = untracked) -> list[Solved]:
     """Solve several problems; the first error is raised."""
-    found = kmeans_many(problems, track)
-    for one in found:
+    solved = kmeans_many(problems, track)
+    for one in solved:
         if isinstance(one, InputError):
             raise one
-    return cast(list[Solved], found)
+    return cast(list[Solved], solved)
 
 
 def kmeans_many(problems: Sequence[KMeansProblem], track: Track = untracked) -> list[Solved | InputError]:
@@ -119,9 +119,9 @@ def kmeans_many(problems: Sequence[KMeansProblem], track: Track = untracked) -> 
     with ThreadPoolExecutor(cores()) as pool, ThreadPoolExecutor(samples_at_work(count)) as solving:
         teams = -(-cores() // max(1, count))  # restarts are spread where cores would be idle
         function = partial(_solve, pool=pool, teams=teams)
-        found = list(track(solving.map(function, problems), "K-means on the sample", count))
+        solved = list(track(solving.map(function, problems), "K-means on the sample", count))
     torch.set_num_threads(threads)
-    return found
+    return solved
 
 
 def samples_at_work(count: int) -> int:
@@ -143,8 +143,8 @@ def _solve(problem: KMeansProblem, pool: Executor, teams: int) -> Solved | Input
     starts = plus_plus(x, n_clusters, origin, energy, generators, each)
     size = restarts if x.is_cuda else -(-restarts // teams)
     groups = [starts[first : first + size] for first in range(0, restarts, size)]
-    found = each(lambda group: lloyd_many(x, group, origin, energy), groups)
-    runs = [run for group in found for run in group]
+    groups_of_runs = each(lambda group: lloyd_many(x, group, origin, energy), groups)
+    runs = [run for group in groups_of_runs for run in group]
     return min(runs, key=lambda run: run.inertia), [run.inertia for run in runs]
 
 
@@ -198,18 +198,18 @@ def _drawn(closest: Tensor, generators: Sequence[torch.Generator], draws: int) -
 def _distances(x: Tensor, rows: list[int], origin: Tensor, energy: Tensor, each: Map) -> Tensor:
     """(k, m) squared distances to some of the patches, their norms known: |z|^2 - 2 z.p + |p|^2."""
     p = x[rows] - origin
-    found = x.new_empty(len(rows), len(x))
-    own = energy[rows].unsqueeze(-1)
+    squared = x.new_empty(len(rows), len(x))
+    norms = energy[rows].unsqueeze(-1)
 
     def fill(start: int) -> None:
         part = slice(start, start + step)
         cross = p @ (x[part] - origin).T
-        torch.add(energy[part] + own, cross, alpha=-2, out=found[:, part]).clamp_min_(0)
+        torch.add(energy[part] + norms, cross, alpha=-2, out=squared[:, part]).clamp_min_(0)
 
     step = _step(x)
     for _ in each(fill, range(0, len(x), step)):
         pass
-    return found
+    return squared
 
 
 def _step(x: Tensor) -> int:
@@ -271,11 +271,11 @@ def _lloyd_on_gpu(
         looks = torch.stack([(sums.mass == 0).any(-1), (after == before).flatten(1).all(-1)]).tolist()
         going = []
         for place, (start, empty, same) in enumerate(zip(running, *looks, strict=True)):
-            own = Statistics(*(t[place] for t in sums))
+            statistics = Statistics(*(t[place] for t in sums))
             if empty:
-                after[place] = moved(own, before[place], origin, lambda: x)
+                after[place] = moved(statistics, before[place], origin, lambda: x)
             if left == 0 or (same and not empty):
-                ended[start] = KMeansRun(after[place].clone(), _inertia(own, before[place], origin, energy))
+                ended[start] = KMeansRun(after[place].clone(), _inertia(statistics, before[place], origin, energy))
             else:
                 going.append(place)
         if not going:

@@ -298,7 +298,7 @@ def _take(job: tuple[Openable, tuple[tuple[int, int], ...]]) -> _Taken:
     rows = take(bag.features, index)
     single = rows.float()  # float64 holds numbers that this does not
     finite, fits = torch.isfinite(rows).all(-1), can_be_squared(single)
-    picks = [torch.searchsorted(index, mine) for mine in chosen]
+    picks = [torch.searchsorted(index, rows_of_draw) for rows_of_draw in chosen]
     return _Taken(single, picks, [_unusable(bag.source, index[p], finite[p], fits[p]) for p in picks])
 
 

@@ -126,12 +126,6 @@ def _chance(material: Material) -> Iterator[Check]:
         yield Check("mind", f"Even the best result could be guessing ({text}).")
 
 
-def _resamples(material: Material) -> Iterator[Check]:
-    text = about_resamples(material.run.study.bootstrap)
-    if text:
-        yield Check("mind", text)
-
-
 def _classes_of_folds(material: Material) -> Iterator[Check]:
     """Balanced accuracy where a test fold lacks a class, and its interval where a resample is likely to lose one."""
     run = material.run
@@ -159,7 +153,8 @@ def _classes_of_folds(material: Material) -> Iterator[Check]:
 
 
 def _training(material: Material) -> Iterator[Check]:
-    yield from (Check("mind", sentence) for sentence in one_class(material.run.predictions))
+    about = (*one_class(material.run.predictions), about_resamples(material.run.study.bootstrap))
+    yield from (Check("mind", sentence) for sentence in about if sentence)
     yield from (check for check in (below_chance(material.run), few_steps(material.run)) if check)
 
 
@@ -205,7 +200,7 @@ def _collapse(material: Material) -> Iterator[Check]:
 
 
 QUESTIONS: tuple[Callable[[Material], Iterator[Check]], ...] = (
-    _patients, _sites, _chance, _training, _classes_of_folds, _resamples, _selection, _size, _shift, _collapse, _failures,
+    _patients, _sites, _chance, _training, _classes_of_folds, _selection, _size, _shift, _collapse, _failures,
 )  # fmt: skip
 
 

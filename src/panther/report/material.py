@@ -130,18 +130,15 @@ class Material:
     shift: ShiftReport | None
     artefacts: Mapping[str, Artefact]
     maps: Path | None
-    names: Mapping[int, str]  # of prototypes: the user's, then those of the folders
+    names: Mapping[int, str]  # of prototypes: the user's, else those of the first folder that has one
     color_by: str | None
     slides: AtlasWeights | None = None  # as the atlas measured them
     failures: dict[str, str] = field(default_factory=dict)  # what could not be drawn -> sentence; sections add to it
     fold_names: FoldNames | None = None  # of the mixtures' prototypes
-    explicit: frozenset[int] = frozenset()  # prototypes named by the user
 
-    def prototype(self, row: Mapping[str, Any]) -> str:
-        """`C2 tumour, solid` for a row of a folder's JSON: the user's name, else the folder's."""
-        number = row["prototype"]
-        named = row.get("name") and number not in self.explicit
-        return label(number, {number: str(row["name"])} if named else self.names)
+    def prototype(self, number: int) -> str:
+        """`C2 tumour, solid`."""
+        return label(number, self.names)
 
 
 def gather(
@@ -170,14 +167,14 @@ def gather(
     if names and not count:
         raise InputError("names: this run has no prototypes to name; leave it out, or add `atlas`")
     namings = as_namings(names, count) if names else {}
-    explicit = as_names(namings, count) if namings else {}
     failures: dict[str, str] = {}
     slides = _atlas_weights(artefacts.get("atlas"), failures)
     # an atlas made without a table names slides only, which a run need not know
     if slides and slides.patients != slides.slides and not set(slides.patients) & set(run.cohort["patient"]):
         patients = f"{slides.patients[0]!r}, expected those of {run.folder}, e.g. {run.cohort['patient'].iloc[0]!r}"
         raise InputError(f"{folders['atlas']}: none of its patients is in the study: e.g. {patients}")
-    named = {row["prototype"]: str(row["name"]) for row in rows if row.get("name")} | explicit
+    named = {row["prototype"]: str(row["name"]) for row in reversed(rows) if row.get("name")}
+    named |= as_names(namings, count) if namings else {}
     coloured = _set_colours(rows, namings, count) if namings or rows else {}
     fold_names = None
     if mixtures is not None:
@@ -186,8 +183,7 @@ def gather(
         sets = bool(rows), reference is not None
         fold_names = FoldNames(mixtures.fold, len(mixtures.prototypes), matched, *sets, named, coloured)
     return Material(
-        run, title or run.study.name, mixtures, _shift(run, mixtures), artefacts, maps, named, color_by, slides, failures,
-        fold_names, frozenset(explicit),
+        run, title or run.study.name, mixtures, _shift(run, mixtures), artefacts, maps, named, color_by, slides, failures, fold_names
     )  # fmt: skip
 
 

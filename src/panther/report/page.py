@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, UndefinedError
+from markupsafe import Markup, escape
 
 from panther.charts.chart import Chart
 from panther.errors import InputError
@@ -20,9 +23,6 @@ from panther.report.figures import DASH, MINUS, cell, join_words, number, p_valu
 from panther.report.material import Material
 from panther.report.sections import FOREIGN, SECTIONS
 from panther.study.tables import part_name
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,6 @@ class Report:
 
 def build_page(material: Material) -> str:
     """Render the whole document; the same material gives the same text."""
-    from jinja2 import UndefinedError
-
     tabs: dict[str, str] = {}
     for name in [*list(SECTIONS)[1:], "Summary"]:  # which lists the tabs that are missing
         try:
@@ -71,7 +69,7 @@ def build_page(material: Material) -> str:
         if content:
             tabs[name] = content
     tabs = {name: tabs[name] for name in SECTIONS if name in tabs}
-    scripts = [_plotly(), _resource("page.js")]
+    scripts = [_resource("package_data/plotly.min.js", "plotly"), _resource("page.js")]
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     # nothing may be loaded, and only these two scripts may run, whatever slips through
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
@@ -90,26 +88,22 @@ def render_tab(material: Material, name: str, **more: Any) -> str:
     return str(getattr(tabs, SECTIONS[name].__name__)({"run": material.run, **context, **more}))
 
 
+def _code(sentence: str) -> Markup:
+    """Put `parts in backticks` in code elements."""
+    parts = str(escape(sentence)).split("`")
+    return Markup("".join(f"<code>{part}</code>" if k % 2 else part for k, part in enumerate(parts)))
+
+
+def _figure(chart: Chart) -> dict[str, Any]:
+    drawn = chart.plotly()
+    text = json.dumps(drawn, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    # in a script element only `<` could end it early
+    return {"height": drawn["layout"]["height"], "json": Markup(text.replace("<", "\\u003c"))}
+
+
 @cache
-def environment() -> "Environment":
+def environment() -> Environment:
     """Templates of the page, with autoescape and the formats of numbers."""
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-        from markupsafe import Markup, escape
-    except ModuleNotFoundError as error:
-        raise InputError("The report requires jinja2: pip install 'panther-wsi[report]'") from error
-
-    def code(sentence: str) -> Markup:
-        """Put `parts in backticks` in code elements."""
-        parts = str(escape(sentence)).split("`")
-        return Markup("".join(f"<code>{part}</code>" if k % 2 else part for k, part in enumerate(parts)))
-
-    def figure(chart: Chart) -> dict[str, Any]:
-        drawn = chart.plotly()
-        text = json.dumps(drawn, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-        # in a script element only `<` could end it early
-        return {"height": drawn["layout"]["height"], "json": Markup(text.replace("<", "\\u003c"))}
-
     templates = Environment(
         loader=PackageLoader("panther.report"),
         autoescape=True,
@@ -118,7 +112,7 @@ def environment() -> "Environment":
         lstrip_blocks=True,
     )
     templates.filters |= {
-        "cell": cell, "code": code, "figure": figure, "key": _key, "join_words": join_words, "metric": metric_name, "number": number, "p": p_value,
+        "cell": cell, "code": _code, "figure": _figure, "key": _key, "join_words": join_words, "metric": metric_name, "number": number, "p": p_value,
         "part": part_name, "plural": plural, "short": short, "signed": signed, "where": where_tested,
     }  # fmt: skip
     templates.tests["numeric"] = lambda cell: (
@@ -131,15 +125,8 @@ def _key(name: str) -> str:
     return name.lower().replace(" ", "-")
 
 
-def _resource(name: str) -> str:
-    return resources.files("panther.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _plotly() -> str:
-    try:
-        return resources.files("plotly").joinpath("package_data/plotly.min.js").read_text(encoding="utf-8")
-    except (ModuleNotFoundError, FileNotFoundError) as error:
-        raise InputError("The report requires plotly: pip install 'panther-wsi[report]'") from error
+def _resource(name: str, package: str = "panther.report") -> str:
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
 
 def written_folder(name: str, value: Any) -> Path:

@@ -141,7 +141,6 @@ def make_atlas(
     atlas = replace(atlas, notes=(*chosen.notes, *notes, *atlas.notes), failures=failures)
     if output is not None:
         atlas = replace(atlas, files=tuple(write_atlas(atlas, output)))
-    for text in atlas.notes:
-        note(text)
+    note(*atlas.notes)
     warn_left_out("Left out of the atlas", failures)
     return atlas

@@ -127,8 +127,7 @@ def attribute(
             drawn = write_slides(result, named, trained.prototypes, drawing, output, work)
             result = replace(result, files=(*files, *drawn.files))
             notes, failures = [*notes, *drawn.notes], {**failures, **drawn.failures}
-    for text in notes:
-        note(text)
+    note(*notes)
     warn_left_out("Left out of the attribution", failures)
     return replace(result, notes=tuple(notes), failures=failures)
 
@@ -202,6 +201,5 @@ def kaplan_meier(
     result = replace(compare(by_patient(pi, cohort)), names=prototype_names, cohort=tuple(cohort.report.sentences()))
     if output is not None:
         result = replace(result, files=tuple(write_curves(result, output)))
-    for text in result.notes:
-        note(text)
+    note(*result.notes)
     return result

@@ -137,8 +137,7 @@ def make_splits(
             paths = files.write_splits(output, str(name), cohort, splits, about)
             about["files"] = [str(path) for path in paths]
         about["report"] = cohort.report.to_dict()
-    for text in notes:
-        note(text)
+    note(*notes)
     return Splits(splits, about, [*cohort.report.sentences(), *_fold_lines(about), *lines])
 
 

@@ -232,25 +232,24 @@ def concordance(
         counted, failed = collect(partial(compared.count_slide, settings=how), jobs, "counting", work)
         failures |= failed
         refuse_nothing(counted, {**failed, **failures}, "can be used")
-        classes = compared.name_prototypes(list(counted.values()), how)
+        classes = compared.name_prototypes(counted.values(), how)
         pairs = [(job, counted[job.sample]) for job in jobs if job.sample in counted]
         folder = output if maps else None
         compare = partial(compared.compare_slide, settings=how, classes=classes, folder=folder)
-        slides_compared, failed = collect(compare, pairs, "comparing", work)
+        done, failed = collect(compare, pairs, "comparing", work)
     # of this pass first: a slide that failed before is not why all that were left fail now
-    refuse_nothing(slides_compared, {**failed, **failures}, "can be used")
+    refuse_nothing(done, {**failed, **failures}, "can be used")
     failures |= failed
     result = compared.Concordance(
-        how, tuple(counted.values()), classes, {one.slide: one for one in slides_compared.values()}, failures=failures
+        how, classes, {one.slide: one for one in (counted | done).values()}, failures=failures
     )
-    notes = [text for one in slides_compared.values() for text in one.notes]
+    notes = [text for one in done.values() for text in one.notes]
     if chosen and not classes.tumour:
         notes.append("No prototype is of a positive class, so there is no tumour prototype to compare.")
     result = replace(result, notes=(*notes, *compared.saturation_note(result)))
     if output is not None:
         files = [*compared.write_concordance(result, output)]
-        result = replace(result, files=(*files, *(file for one in slides_compared.values() for file in one.files)))
-    for text in result.notes:
-        note(text)
+        result = replace(result, files=(*files, *(file for one in done.values() for file in one.files)))
+    note(*result.notes)
     warn_left_out("Left out of the concordance", failures)
     return result

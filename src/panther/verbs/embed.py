@@ -122,8 +122,7 @@ def embed_cohort(
     embeddings = replace(embeddings, clinical=chosen.clinical, failures=failures)
     if output is not None and (error := write_embeddings(embeddings, output, dtype)):
         notes.append(f"float16 changed no number by more than {error:.2g} of the largest in its column")
-    for text in [*notes, *embeddings.notes()]:
-        note(text)
+    note(*notes, *embeddings.notes())
     warn_left_out("Left out of the embeddings", failures)
     return embeddings
 

@@ -178,7 +178,6 @@ def make_map(
             mapped.append(slide)
     refuse_nothing(mapped, failures, "could be mapped")
     maps = SlideMaps(tuple(mapped), failures)
-    for text in maps.notes:
-        note(text)
+    note(*maps.notes)
     warn_left_out("Left out of the maps", failures)
     return maps

@@ -167,8 +167,7 @@ def train(
     model = replace(model, report=report, failures={**missing, **listing.problems, **failures})
     if output is not None:
         save_model(model, output)
-    for text in model.sure.why:
-        note(text)
+    note(*model.sure.why)
     warn_left_out("Left out of the training", model.failures)
     return model
 
@@ -288,7 +287,6 @@ def predict(
         write_spreadsheet(output, list(rows.columns), rows.to_numpy().tolist())
     if metrics is not None and predictions.scores is not None:
         write_json(metrics, predictions.scores.to_dict())
-    for text in predictions.notes:
-        note(text)
+    note(*predictions.notes)
     warn_left_out("Left out of the predictions", predictions.failures)
     return predictions

@@ -87,7 +87,7 @@ def option(
     text: Callable[[str], Any] | None = None,
     **more: Any,
 ) -> Parameter:
-    """How a parameter looks on the command line; ``text`` converts what is typed."""
+    """How a parameter looks on the command line; its help is its entry in the docstring of the verb, or ``help``; ``text`` converts what is typed."""
     how: dict[str, Any] = {"help": help, "group": panel, "alias": short, **more}
     if text is not None:
         how |= {"converter": _converter(text), "n_tokens": 1, "accepts_keys": False}

@@ -127,12 +127,7 @@ def fit_prototypes(
         fitted = fit_bags(chosen.refs, settings, sites=sites, work=work)
     if output is not None:
         save_prototypes(fitted.prototypes, output)
-    for text in [
-        *notes,
-        *(f"{name}: zero patches" for name in fitted.empty),
-        *fitted.prototypes.diagnostics["warnings"],
-    ]:
-        note(text)
+    note(*notes, *(f"{name}: zero patches" for name in fitted.empty), *fitted.prototypes.diagnostics["warnings"])
     warn_left_out("Left out of the prototypes", {**chosen.problems, **fitted.failures})
     return fitted.prototypes
 
@@ -238,8 +233,7 @@ def choose_c(
     if output is not None:
         rows = [{**asdict(one), "recommended": one.n_prototypes == choice.recommended} for one in choice.candidates]
         write_spreadsheet(output, list(rows[0]), [list(row.values()) for row in rows])
-    for text in chosen.notes:
-        note(text)
+    note(*chosen.notes)
     warn_left_out("Left out of the comparison", choice.failures)
     return choice
 

@@ -122,8 +122,7 @@ def similar(
 
             result, failures = picture_hits(result, query, features, prototypes, slides, names, max_side, output)
         write_json(output / "similar.json", result.to_json())
-    for text in result.notes:
-        note(text)
+    note(*result.notes)
     warn_left_out("Not drawn", failures)
     return result
 
@@ -234,8 +233,7 @@ def retrieval(
     result = Retrieval(*summarise(judged, classes_of(cohort).names, bootstrap, seed), tuple(notes))
     if output is not None:
         write_table(output, result.summary)
-    for text in result.notes:
-        note(text)
+    note(*result.notes)
     return result
 
 

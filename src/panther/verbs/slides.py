@@ -206,8 +206,7 @@ def extract(
     balance = features.throughput if features is not None and cluster is None else None
     result = SlideBags(report, bags, job.folder, time.perf_counter() - start, balance, tiles is None)
     noted = ((row["slide"], row.get("note")) for row in report.rows)
-    for text in [*notes, *_notes_on_slides(noted, "see summary.csv")]:
-        note(text)
+    note(*notes, *_notes_on_slides(noted, "see summary.csv"))
     warn_left_out("Left out", report.failures)
     return result
 
@@ -310,11 +309,10 @@ def _estimate(
     if features is not None and sums["patches"]:
         sums["encode_seconds"] = sums["patches"] / features.rate()
     other_mpp = "" if features is None else features.made_for_another(lay.mpp)
-    for text in [
+    note(
         *notes,
         *_notes_on_slides(((name, joined(plan.note, other_mpp)) for name, plan in plans.items()), "--json lists all"),
-    ]:
-        note(text)
+    )
     warn_left_out("Not planned", {**listing.problems, **failures})
     lines = [f"  {name}: {plan.patches:,} patches, {plan.mpp:g} um/px" for name, plan in list(plans.items())[:PLANNED]]
     if len(plans) > PLANNED:

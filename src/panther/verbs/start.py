@@ -92,7 +92,7 @@ PACKAGES = {
     **{name: f"pip install {name}" for name in ("panther-wsi", "numpy", "torch", "h5py", "safetensors")},
     **{name: f"pip install {name}" for name in ("scikit-learn", "pandas", "anndata")},
     "distributed": "pip install 'panther-wsi[cluster]' (for work on several machines)",
-    "plotly": "pip install 'panther-wsi[report]' (for the report of a study)",
+    **dict.fromkeys(("plotly", "jinja2"), "pip install 'panther-wsi[report]' (for the report of a study)"),
     "flask": "pip install 'panther-wsi[view]' (for the viewer)",
     "openslide-python": "pip install 'panther-wsi[slides]' (to read slide images; features need none)",
     "timm": "pip install 'panther-wsi[encoders]' (to encode patches; features need none)",

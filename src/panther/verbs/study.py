@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from panther.errors import InputError, note, warn_left_out
+from panther.errors import InputError, note, require_packages, warn_left_out
 from panther.verbs import Text, verb
 from panther.verbs import parameters as p
 
@@ -85,8 +85,7 @@ def run_study(
         weakref.finalize(results, shutil.rmtree, folder, ignore_errors=True)
     else:
         results.write(folder)
-    for text in results.run.notes:
-        note(text)
+    note(*results.run.notes)
     warn_left_out("Left out of the study, or failed in it", results.failures)
     return results
 
@@ -147,6 +146,7 @@ def make_report(
     >>> "<h1>My study</h1>" in report.html
     True
     """
+    require_packages("report", "jinja2", "plotly", "PIL")
     from panther.report.material import gather
     from panther.report.page import Report, build_page, written_folder
     from panther.storage.files import write_text

@@ -3,7 +3,7 @@
 First the patches of every slide are counted, then prototypes get their classes, then each slide is compared.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -62,15 +62,6 @@ class ConcordanceSettings:
 
 
 @dataclass(frozen=True)
-class SlideCounts:
-    """One slide after the first pass."""
-
-    slide: str
-    counts: np.ndarray  # (C, K) patches
-    patches: int  # also those without a label
-
-
-@dataclass(frozen=True)
 class PrototypeClasses:
     """Classes of the prototypes, UNKNOWN where there is none."""
 
@@ -89,10 +80,12 @@ class PrototypeClasses:
 
 @dataclass(frozen=True)
 class SlideAgreement:
-    """One slide after the second pass."""
+    """One slide: counted in the first pass, compared in the second."""
 
     slide: str
-    agreement: Agreement
+    counts: np.ndarray  # (C, K) patches
+    patches: int  # also those without a label
+    agreement: Agreement | None = None
     tumour: TumourMatch | None = None
     files: tuple[Path, ...] = ()
     notes: tuple[str, ...] = ()
@@ -103,9 +96,8 @@ class Concordance:
     """How far prototypes and tissue classes agree, over the cohort and on each slide."""
 
     settings: ConcordanceSettings
-    counts: tuple[SlideCounts, ...]
     classes: PrototypeClasses
-    slides: Mapping[str, SlideAgreement] = field(default_factory=dict)
+    slides: Mapping[str, SlideAgreement]
     notes: tuple[str, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict)  # slide -> sentence
     files: tuple[Path, ...] = ()  # that were written
@@ -122,7 +114,10 @@ class Concordance:
         accuracies = {
             way: agreement(self.classes.counts, labels).accuracy for way, labels in ways.items() if labels is not None
         }
-        return {**accuracies, "members_of_other_slides": left_out_accuracy([one.counts for one in self.counts])}
+        return {
+            **accuracies,
+            "members_of_other_slides": left_out_accuracy([one.counts for one in self.slides.values()]),
+        }
 
     def suggested(self, c: int) -> str:
         """Name for a prototype: its class, or its two commonest where none is clear."""
@@ -135,7 +130,7 @@ class Concordance:
 
     def to_lines(self) -> list[str]:
         """Agreement over the cohort, of each class, and of each slide's tumour."""
-        agreed, count = self.agreement, len(self.counts)
+        agreed, count = self.agreement, len(self.slides)
         accuracies = ", ".join(
             f"{value:.3f} {WAYS[way]}" for way, value in self.accuracy_by.items() if value is not None
         )
@@ -205,27 +200,27 @@ class Concordance:
             "agreement": {
                 **_numbers(agreed),
                 "patches": int(counts.sum()),
-                "unlabelled": sum(one.patches for one in self.counts) - int(counts.sum()),
-                "slides": len(self.counts),
+                "unlabelled": sum(one.patches for one in self.slides.values()) - int(counts.sum()),
+                "slides": len(self.slides),
                 "accuracy_by": self.accuracy_by,
                 "table": agreed.table.tolist(),  # K x K: rows the patch's class, columns its prototype's
             },
             "per_class": [
                 {"class": name, **asdict(score)} for name, score in zip(classes, agreed.per_class, strict=True)
             ],
-            "slides": [_slide(one, self.slides.get(one.slide)) for one in self.counts],
+            "slides": [_row(one) for one in self.slides.values()],
             "notes": list(self.notes),
         }
 
 
-def count_slide(job: SlideJob, settings: ConcordanceSettings) -> SlideCounts:
+def count_slide(job: SlideJob, settings: ConcordanceSettings) -> SlideAgreement:
     """First pass: patches of each prototype and class."""
     bag, prototypes = job.ref.open(), settings.prototypes
     module = build(settings.maps.method, prototypes, settings.maps.options)
     labels = assign(prototypes.prepared(bag), module, settings.maps.device).assignment.argmax(1).numpy()
     tissue = tissue_of(settings.labels.label(bag))
     counts = contingency(labels, tissue, (len(prototypes), len(settings.labels.classes)))
-    return SlideCounts(bag.slide_id, counts, len(bag))
+    return SlideAgreement(bag.slide_id, counts, len(bag))
 
 
 def centroid_classes(settings: ConcordanceSettings) -> np.ndarray | None:
@@ -238,7 +233,7 @@ def centroid_classes(settings: ConcordanceSettings) -> np.ndarray | None:
     return classes
 
 
-def name_prototypes(counted: Sequence[SlideCounts], settings: ConcordanceSettings) -> PrototypeClasses:
+def name_prototypes(counted: Iterable[SlideAgreement], settings: ConcordanceSettings) -> PrototypeClasses:
     """Classes of the prototypes from all slides' counts, and from their centroids where they are defined.
 
     Tumour are prototypes of a positive class: by their given name where it is, or is before its first comma, a class; else by their class.
@@ -258,13 +253,16 @@ def name_prototypes(counted: Sequence[SlideCounts], settings: ConcordanceSetting
 
 
 def compare_slide(
-    slide: tuple[SlideJob, SlideCounts], settings: ConcordanceSettings, classes: PrototypeClasses, folder: Path | None
+    slide: tuple[SlideJob, SlideAgreement],
+    settings: ConcordanceSettings,
+    classes: PrototypeClasses,
+    folder: Path | None,
 ) -> SlideAgreement:
     """Second pass: one slide's agreement, its tumour prototype, and its pictures where ``folder`` is given."""
     job, counted = slide
-    agreed = agreement(counted.counts, classes.chosen)
+    counted = replace(counted, agreement=agreement(counted.counts, classes.chosen))
     if folder is None and not classes.tumour:
-        return SlideAgreement(counted.slide, agreed)
+        return counted
     bag = job.ref.open()
     probabilities = settings.labels.label(bag)
     tumour = probabilities[:, list(settings.positive)].sum(1)  # NaN stays NaN
@@ -273,7 +271,7 @@ def compare_slide(
         module = build(settings.maps.method, settings.prototypes, settings.maps.options)
         rows, weights = assign(settings.prototypes.prepared(bag), module, settings.maps.device)
         match = match_tumour(rows.float().numpy(), weights.numpy(), tumour, classes.tumour)
-        return SlideAgreement(counted.slide, agreed, match, (), () if folder is None else (missing,))
+        return replace(counted, tumour=match, notes=() if folder is None else (missing,))
     slide_map = map_slide(bag, settings.prototypes, settings.maps, job.image)
     match = match_tumour(slide_map.assignment, slide_map.weights, tumour, classes.tumour)
     files = [folder / f"{slide_map.slide}.classes.png"]
@@ -284,7 +282,7 @@ def compare_slide(
         heat = TumourMap(slide_map, tumour, match, classes.tumour, job.image, settings.region)
         words = " + ".join(settings.labels.classes[k] for k in settings.positive)
         save(draw_tumour(heat, settings.maps, words), files[-1])
-    return SlideAgreement(slide_map.slide, agreed, match, tuple(files), job.notes)
+    return replace(counted, tumour=match, files=tuple(files), notes=job.notes)
 
 
 def saturation_note(concordance: Concordance) -> list[str]:
@@ -330,13 +328,13 @@ def write_concordance(concordance: Concordance, folder: Path) -> list[Path]:
     return [folder / name for name in (CONCORDANCE, *tables, "names.suggested.yaml", "concordance.png")]
 
 
-def _slide(counted: SlideCounts, compared: SlideAgreement | None) -> dict[str, Any]:
-    row = {"slide": counted.slide, "patches": counted.patches, "labelled": int(counted.counts.sum())}
-    if compared is None:
+def _row(slide: SlideAgreement) -> dict[str, Any]:
+    row = {"slide": slide.slide, "patches": slide.patches, "labelled": int(slide.counts.sum())}
+    if slide.agreement is None:
         return row
-    tumour = {} if compared.tumour is None else asdict(compared.tumour)
-    numbers = _numbers(compared.agreement) | {f"tumour_{name}": value for name, value in tumour.items()}
-    return {**row, **numbers, "files": [file.name for file in compared.files]}
+    tumour = {} if slide.tumour is None else asdict(slide.tumour)
+    numbers = _numbers(slide.agreement) | {f"tumour_{name}": value for name, value in tumour.items()}
+    return {**row, **numbers, "files": [file.name for file in slide.files]}
 
 
 def _numbers(agreement: Agreement) -> dict[str, float | None]:

@@ -84,8 +84,8 @@ def agreement(counts: np.ndarray, labels: np.ndarray) -> Agreement:
     total, hits = counts.sum(), np.diag(table)
     truth, claimed = counts.sum(0), table.sum(0)
     scores = [
-        ClassScore(_ratio(hit, said), _ratio(hit, true), _ratio(2 * hit, true + said), int(true))
-        for hit, true, said in zip(hits, truth, claimed, strict=True)
+        ClassScore(_ratio(hit, named), _ratio(hit, true), _ratio(2 * hit, true + named), int(true))
+        for hit, true, named in zip(hits, truth, claimed, strict=True)
     ]
     return Agreement(
         _ratio(hits.sum(), total), tuple(scores), table, adjusted_rand(counts), adjusted_information(counts),

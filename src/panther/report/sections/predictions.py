@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 
 from panther.charts.results import (
     Reliability,
@@ -39,23 +38,15 @@ def curves(material: Material) -> dict[str, Any] | None:
     sign = 1 if run.metric in LOWER_IS_BETTER else -1
     # of equal ones the first stays first
     order = sorted(run.rows, key=lambda name: sign * means.get(name, -sign * np.inf))
-    figures, receivers = BY_KIND[run.kind](run, order), _receivers(run, order)
-    learning = _learning(run, order)
-    if not (figures or receivers or learning):
-        return None
-    return {"figures": figures, "receivers": receivers, "learning": learning}
-
-
-def _each(run: Run, order: list[str], draw: Callable[[Run, pd.DataFrame, str], Figure | None], key: str) -> Figures:
-    """Figure of each method and test that has predictions."""
+    key, draw = BY_KIND[run.kind]
     figures: Figures = {}
     for part in run.parts:
         for name in order:
             table = run.predictions_of(name, part)
-            figure = None if table.empty else draw(run, table, f"{key}-{len(figures)}")
-            if figure is not None:
+            if not table.empty and (figure := draw(run, table, f"{key}-{len(figures)}")):
                 figures[f"{where_tested(part)}: {name}"] = figure
-    return figures
+    context = {"figures": figures, "receivers": _receivers(run, order), "learning": _learning(run, order)}
+    return context if any(context.values()) else None
 
 
 def confusion_matrix(predictions: pd.DataFrame, names: list[str]) -> np.ndarray:
@@ -74,7 +65,7 @@ def _confusion(run: Run, predictions: pd.DataFrame, key: str) -> Figure:
     return Figure(key, confusion(matrix, names), alt, text, 300 + 120 * len(names))
 
 
-def _receiver(truth: np.ndarray, probability: ArrayLike) -> tuple[np.ndarray, np.ndarray] | None:
+def _receiver(truth: pd.Series, probability: pd.Series) -> tuple[np.ndarray, np.ndarray] | None:
     """False and true positive rate; None where the truth has one value only."""
     from sklearn.metrics import roc_curve
 
@@ -89,27 +80,20 @@ def _receivers(run: Run, order: list[str]) -> Figures:
     positive = (run.classes or [])[1]
     for part in run.parts:
         tables = {name: run.predictions_of(name, part) for name in order[:MOST_CURVES]}
-        known = {
-            n: curve
-            for n, t in tables.items()
-            if (curve := _receiver((t["label"] == positive).to_numpy(), t[f"probability_{positive}"]))
-        }
+        curves = {n: _receiver(t["label"] == positive, t[f"probability_{positive}"]) for n, t in tables.items()}
+        known = {name: curve for name, curve in curves.items() if curve}
         most = f" (the best {MOST_CURVES} of {len(order)} methods)" if len(order) > MOST_CURVES else ""
-        text = (
-            f"ROC of {positive} on {where_tested(part)}, all folds pooled{most}; tables have the mean AUROC over folds."
-        )
+        text = f"ROC of {positive} on {where_tested(part)}, all folds pooled{most}; tables: mean AUROC over folds."
         figures[where_tested(part)] = Figure(f"roc-{part}", roc(known), text, widest=760)
     return figures  # fmt: skip
 
 
 def _label_receivers(run: Run, predictions: pd.DataFrame, key: str) -> Figure | None:
     """ROC curves of all labels."""
-    known = {}
-    for label in run.study.task.labels or ():
-        rows = predictions.dropna(subset=f"label_{label}")
-        if curve := _receiver(rows[f"label_{label}"].to_numpy(float) == 1, rows[f"probability_{label}"]):
-            known[label] = curve
-    text = "ROC of each label, all folds pooled; tables have the mean AUROC over folds."
+    tables = {label: predictions.dropna(subset=f"label_{label}") for label in run.study.task.labels or ()}
+    curves = {n: _receiver(t[f"label_{n}"].astype(float) == 1, t[f"probability_{n}"]) for n, t in tables.items()}
+    known = {label: curve for label, curve in curves.items() if curve}
+    text = "ROC of each label, all folds pooled; tables: mean AUROC over folds."
     return Figure(key, roc(known), text, widest=760) if known else None
 
 
@@ -162,11 +146,11 @@ def risk_verdict(test: LogRank, *, once: bool) -> str:
     return f"{direction} ({events:.0f} events, {expected:.1f} expected under equal survival); {p}."
 
 
-BY_KIND: dict[str, Callable[[Run, list[str]], Figures]] = {
-    "classification": lambda run, order: _each(run, order, _confusion, "confusion"),
-    "survival": lambda run, order: _each(run, order, _risk_groups, "risk"),
-    "regression": lambda run, order: _each(run, order, _scatter, "observed"),
-    "labels": lambda run, order: _each(run, order, _label_receivers, "roc"),
+BY_KIND: dict[str, tuple[str, Callable[[Run, pd.DataFrame, str], Figure | None]]] = {
+    "classification": ("confusion", _confusion),
+    "survival": ("risk", _risk_groups),
+    "regression": ("observed", _scatter),
+    "labels": ("roc", _label_receivers),
 }
 
 

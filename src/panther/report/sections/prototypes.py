@@ -53,7 +53,7 @@ def prototypes(material: Material) -> dict[str, Any] | None:
     if atlas is None or not atlas.rows("prototypes"):
         return None
     rows = sorted(atlas.rows("prototypes"), key=lambda row: row["prototype"])
-    names = [material.prototype(row) for row in rows]
+    names = [material.prototype(row["prototype"]) for row in rows]
     alt = "Share of each prototype: " + ", ".join(f"{n} {row['share']:.1%}" for n, row in zip(names, rows, strict=True))
     caption = "Mean share over patients, with the 95 % interval."
     groups: dict[str, Figure] = {}
@@ -119,7 +119,7 @@ def mixtures(material: Material) -> dict[str, Any] | None:
     weights, samples, titles = None, [], []
     if atlas is not None:
         weights, samples = atlas.weights, atlas.slides
-        titles = [material.prototype({"prototype": c}) for c in range(weights.shape[1])]
+        titles = [material.prototype(c) for c in range(weights.shape[1])]
     elif mixture is not None and names is not None and mixture.weights is not None:
         weights, samples = mixture.weights[:, names.order], list(mixture.samples)
         titles = [names.name(c) for c in names.order]
@@ -144,7 +144,7 @@ def _evenly(count: int, most: int) -> np.ndarray:
 def _heatmap(samples: Sequence[str], weights: np.ndarray, names: Sequence[str]) -> Figure:
     order = sorted_rows(weights)[_evenly(len(weights), MOST_SAMPLES)]
     some = f" {MOST_SAMPLES:,} of {len(samples):,} samples, evenly chosen." if len(order) < len(samples) else ""
-    text = f"π of every sample (columns) and prototype (rows).{some}"
+    text = f"Share π of every sample (columns) and prototype (rows).{some}"
     mean = ", ".join(f"{n} {share:.0%}" for n, share in zip(names, weights.mean(0), strict=True))
     chart = weights_heatmap(weights[order], [samples[i] for i in order], names)
     return Figure("weights", chart, f"{text} On average: {mean}.", text)
@@ -165,7 +165,7 @@ def _boxes(material: Material, samples: Sequence[str], weights: np.ndarray, name
             above = pd.to_numeric(groups, errors="coerce") > median
             halves = np.where(above, f"{name} above {median:.6g}", f"{name} at most {median:.6g}")
             groups = np.where(groups == "not known", groups, halves)
-        text = f"π of each prototype by {name}. Box: middle half of the samples; whiskers: middle 90 %."
+        text = f"Share π of each prototype by {name}. Box: middle half of the samples; whiskers: middle 90 %."
         figures[name] = Figure(f"boxes-{k}", weights_boxes(weights, groups.tolist(), names), text)
     return figures
 
@@ -224,7 +224,7 @@ def tissue_classes(material: Material) -> dict[str, Any] | None:
     if artefact is None:
         return None
     counts, classes = artefact.content.get("confusion"), artefact.rows("classes")
-    names = [material.prototype(row) for row in artefact.rows("prototypes")]
+    names = [material.prototype(row["prototype"]) for row in artefact.rows("prototypes")]
     figure = None
     if counts and np.shape(counts) == (len(names), len(classes)):
         text = "Share of each class (columns) in the patches of each prototype (rows)."
@@ -267,7 +267,7 @@ def attribution(material: Material) -> dict[str, Any] | None:
 
 
 def _contributions(material: Material, artefact: Artefact, output: str, position: int) -> Figure:
-    names = {row["prototype"]: material.prototype(row) for row in artefact.rows("prototypes")}
+    names = {row["prototype"]: material.prototype(row["prototype"]) for row in artefact.rows("prototypes")}
     rows = [
         row | {"statistic": STATISTICS.get(row["statistic"], row["statistic"])}
         for row in artefact.rows("cohort")
@@ -291,7 +291,7 @@ def _survival_by_prototype(material: Material, artefact: Artefact) -> dict[str, 
     unit = artefact.content.get("time_unit") or ""  # of its own table, which need not be the study's
     figures = {}
     for row in rows:
-        name = material.prototype(row)
+        name = material.prototype(row["prototype"])
         corrected = f"corrected for {len(rows)} prototypes {p_value(row.get('p_corrected'))}"
         text = f"Survival by the share of {name}: log-rank p {p_value(row.get('p'))}, {corrected}."
         if row.get("groups"):

@@ -9,6 +9,7 @@ import pandas as pd
 from panther.charts.chart import Chart
 from panther.charts.display_names import method_title
 from panther.charts.results import Estimate, forest
+from panther.charts.style import ORANGE
 from panther.cohort.covariates import COVARIATES
 from panther.errors import listed
 from panther.evaluation.intervals import CAPTION, holm
@@ -281,7 +282,9 @@ def shuffle_test(material: Material) -> dict[str, Any] | None:
             Estimate(r["row"], r["score"], float("nan"), float("nan"), [r["shuffled"]]) for _, r in rows.iterrows()
         ]
         text = "; ".join(f"{r['row']} {number(r['score'])} and {number(r['shuffled'])}" for _, r in rows.iterrows())
-        chart = forest(scores, name, run.chance(metric, part), rings="patches shuffled", squares="tissue as it is")
+        chart = forest(
+            scores, name, run.chance(metric, part), rings=("shuffled patches", ORANGE), squares="original tissue"
+        )
         figures[f"{name}, {where}"] = Figure(
             f"shuffle-{part}-{metric}", chart, f"{name} on {where}, original and shuffled: {text}",
             f"{name} on {where}: squares on original tissue, rings after shuffling the patches within each slide.",
