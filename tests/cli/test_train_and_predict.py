@@ -125,7 +125,7 @@ def test_a_split_that_shares_a_patient_is_not_trained_on_and_its_scores_do_not_a
         "predict", "patient.model", "features", "--table", "leak.csv", "--split", "test", "-o", "l.csv", "-j", 1
     )
     assert f"1 of the 11 scored samples were trained on, e.g. {who}" in err
-    assert "take them out of 'test'" in err
+    assert "train without them" in err
     assert "split=test" not in err
 
 

@@ -17,7 +17,7 @@ from panther.viewer import similar
 from panther.viewer.contents import find_contents
 from panther.viewer.pages import patch as patch_page
 from panther.viewer.serve import Viewer
-from panther.viewer.workbench import Workbench
+from panther.viewer.workbench import BusyError, Workbench
 from viewer.asking import entered
 
 
@@ -213,7 +213,7 @@ def test_few_search_at_a_time_and_the_others_are_told():
     assert waits.wait(10)
     while turns._inside._value:  # until the second stands in the queue
         time.sleep(0.01)
-    with pytest.raises(similar.BusyError, match="try again"), turns.one():
+    with pytest.raises(BusyError, match="try again"), turns.one():
         pass
     go.set()
     for thread in threads:

@@ -108,8 +108,10 @@ def _pair(x: str, y: str | None = None) -> Callable[[Mapping[str, str]], tuple[f
 def _philips(properties: Mapping[str, str]) -> tuple[float, float] | None:
     """Two quoted numbers in millimetres, rows first."""
     texts = re.findall(r"[-+.\deE]+", properties.get("philips.DICOM_PIXEL_SPACING", ""))
-    rows, columns, *_ = (*map(_number, texts[:2]), None, None)
-    return None if rows is None or columns is None else (columns * 1000, rows * 1000)
+    values = [_number(text) for text in texts[:2]]
+    if len(values) < 2 or values[0] is None or values[1] is None:
+        return None
+    return values[1] * 1000, values[0] * 1000
 
 
 def _ome(properties: Mapping[str, str]) -> tuple[float, float] | None:

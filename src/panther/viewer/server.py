@@ -27,7 +27,7 @@ from panther.viewer.pages.prototypes import prototype_routes
 from panther.viewer.pages.slide import slide_routes
 from panther.viewer.pages.study import study_routes
 from panther.viewer.queries import describe_problem
-from panther.viewer.workbench import UnknownError, Workbench
+from panther.viewer.workbench import BusyError, UnknownError, Workbench, as_sentence
 
 PAGES = (slide_routes, patch_routes, prototype_routes, cohort_routes, study_routes)
 PLOTLY = "plotly.min.js"  # of the installed package, not copied into this one
@@ -204,7 +204,7 @@ def make_app(bench: Workbench, guard: Guard) -> Flask:
     def message(error: Exception) -> Any:
         """JSON with one sentence; a person who opens an address by hand gets it as text."""
         text, code = _described(error)
-        sentence = f"{text.rstrip('.')}."
+        sentence = as_sentence(text)
         if request.accept_mimetypes.best_match(("application/json", "text/html")) == "text/html":
             return Response(f"{redact(sentence)}\n", code, mimetype="text/plain")
         return jsonify(error=sentence), code
@@ -258,7 +258,7 @@ def _described(error: Exception) -> tuple[str, int]:
     if isinstance(error, ValidationError):
         return describe_problem(error.errors(include_url=False)), 422
     if isinstance(error, InputError):
-        return str(error), 404 if isinstance(error, UnknownError) else 422
+        return str(error), {UnknownError: 404, BusyError: 503}.get(type(error), 422)
     if isinstance(error, RecursionError):
         return "request: found deep nesting, expected a flat object", 400
     if isinstance(error, OSError):

@@ -18,16 +18,12 @@ from panther.statistics import most_similar
 from panther.types import Openable
 from panther.viewer.contents import SlideEntry
 from panther.viewer.patches import read_patches
-from panther.viewer.workbench import UnknownError, Workbench
+from panther.viewer.workbench import BusyError, UnknownError, Workbench
 
 AT_ONCE = 2  # searches that run side by side ...
 WAITING = 2  # ... and that wait for them; each holds a thread of the server, which tiles need too
 PATIENCE = 15.0  # seconds of waiting
 MOST_FAILURES = 3  # listed in full
-
-
-class BusyError(InputError):
-    """Too many searches at a time."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,6 +35,10 @@ class UnknownError(InputError):
     """The requested item does not exist."""
 
 
+class BusyError(InputError):
+    """Too many searches at a time."""
+
+
 @dataclass(eq=False)
 class _Entry(Generic[T]):
     version: Hashable
@@ -275,6 +279,12 @@ def pick(choices: Any, name: str, what: str) -> Any:
     if name not in choices:
         raise UnknownError(f"there is no {what} {name!r} here")
     return choices[name] if isinstance(choices, Mapping) else name
+
+
+def as_sentence(text: str) -> str:
+    """A message as the page shows it: with a capital, unless it begins with a file or a parameter, and a full stop."""
+    first = text.partition(" ")[0]
+    return f"{text if ':' in first else text[:1].upper() + text[1:]}".rstrip(".") + "."
 
 
 def _bytes(patches: PatchMap) -> int:

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
-from flask import Blueprint, Response, abort, current_app
+from flask import Blueprint, Response, current_app
 
 from panther.charts.to_plotly import plain
 from panther.errors import InputError
@@ -14,8 +14,8 @@ from panther.explain.scene import Distances, distances, share_farther
 from panther.types import Openable, Prototypes
 from panther.viewer.patches import PatchMap
 from panther.viewer.queries import Query, SimilarQuery
-from panther.viewer.similar import BusyError, SearchState, SimilarTo, Turns, ask, places, search
-from panther.viewer.workbench import LruCache, UnknownError, Workbench
+from panther.viewer.similar import SearchState, SimilarTo, Turns, ask, places, search
+from panther.viewer.workbench import LruCache, UnknownError, Workbench, as_sentence
 
 SLIDES = 32  # with distances in memory: three numbers a patch
 OFTEN = 0.2  # seconds between two lines of progress
@@ -41,10 +41,7 @@ def patch_routes(bench: Workbench) -> Blueprint:
         options = SimilarQuery.read()
         begun = time.perf_counter()
         with ExitStack() as stack:
-            try:
-                stack.enter_context(turns.one())
-            except BusyError as error:
-                abort(503, str(error))
+            stack.enter_context(turns.one())
             query = ask(bench, name, patch, options.k, options.per_slide)
             entries = [bench.slide(name)] if options.where == "slide" else list(bench.contents.slides.values())
             states = search(bench, query, entries)
@@ -106,7 +103,7 @@ def _lines(
                 yield dumps({"done": state.done, "of": state.of}) + "\n"
         yield dumps(_answer(bench, query, state, begun)) + "\n"
     except (InputError, OSError) as error:  # the status was sent long ago
-        yield dumps({"error": str(error)}) + "\n"
+        yield dumps({"error": as_sentence(str(error))}) + "\n"
     finally:
         states.close()  # type: ignore[attr-defined]
 

@@ -22,7 +22,7 @@ from panther.storage.files import read_json
 from panther.viewer.gallery import Findings, gallery_of
 from panther.viewer.names import NEW, ConflictError, NamesNow, look
 from panther.viewer.queries import Body, NameChange, NameUndo, PrototypeQuery, Query
-from panther.viewer.workbench import UnknownError, Workbench
+from panther.viewer.workbench import UnknownError, Workbench, as_sentence
 
 KINDS = ("nearest", "borderline", "farthest", "random")  # of patches, in the order of the page
 MOST_LEVELS = 12  # of a column that is offered first
@@ -135,7 +135,7 @@ def _figure(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         return make()
     except InputError as error:
-        return {"figure": None, "why": str(error)}
+        return {"figure": None, "why": as_sentence(str(error))}
 
 
 def _columns(bench: Workbench) -> list[str]:

@@ -87,7 +87,7 @@ async function copyLink() {
   const address = new URL(`?token=${encodeURIComponent(token)}${location.hash}`, location.href).href;
   try {
     await navigator.clipboard.writeText(address);
-    message("The link was copied. Whoever has it can open this viewer.", "share");
+    message("The link was copied. Anyone who has it can open this viewer.", "share");
   } catch {
     message(address, "share"); // no clipboard without https: to be copied by hand
   }

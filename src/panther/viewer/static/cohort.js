@@ -408,8 +408,8 @@ class Cohort {
     const few = columns.filter(({ id, kind }) => kind === "category" && this.tally(id).length > 1);
     const said = (group, names, nothing) => (group || nothing === "the rest" ? `${group?.column ? `${title(columns, group.column)} ${group.value}` : group ? "chosen" : nothing} (${names.length.toLocaleString("en")})` : nothing);
     const parts = [
-      el("span", { class: "cohort-group a" }, "A: ", said(this.groups.a, a, "nobody yet")),
-      el("span", { class: "cohort-group b" }, "B: ", said(this.groups.b, b, this.groups.a ? "the rest" : "nobody yet")),
+      el("span", { class: "cohort-group a" }, "A: ", said(this.groups.a, a, "empty")),
+      el("span", { class: "cohort-group b" }, "B: ", said(this.groups.b, b, this.groups.a ? "the rest" : "empty")),
     ];
     if (few.length) parts.push(this.groupForm(few));
     if (this.groups.a || this.groups.b) parts.push(el("button", { class: "quiet", onclick: () => this.setGroups(null, null) }, "Clear groups"));
@@ -465,7 +465,7 @@ class Cohort {
       el("p", { class: "faint" }, `A: ${sizes("A")}, B: ${sizes("B")}. ${found.test ? `${found.test} test over patients, p corrected by Holm; ` : ""}means and differences with 95 % intervals over patients.`),
       found.notes.map((note) => el("p", { class: "faint" }, note)),
       // near points have alike shares, so a lasso finds differences wherever it is drawn
-      (this.groups.a?.names || this.groups.b?.names) && el("p", { class: "faint" }, "The groups were chosen by where the points lie, which the shares decide: p tells how they differ here, it is no test of a hypothesis. Groups by a column are."),
+      (this.groups.a?.names || this.groups.b?.names) && el("p", { class: "faint" }, "The groups were chosen by the positions of the points, which depend on the shares: p describes the difference and is no test of a hypothesis. With groups by a column it is."),
       picture,
       numbers,
     );

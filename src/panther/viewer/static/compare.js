@@ -82,7 +82,7 @@ class ComparePage {
     this.toggle.setAttribute("aria-pressed", String(on));
     this.toggle.textContent = on ? "Linked" : "Not linked";
     const same = left.name === right.name;
-    this.how.textContent = !on ? "Each side moves by itself." : same ? "The same place on both sides." : "The same part of both slides.";
+    this.how.textContent = !on ? "Each side moves separately." : same ? "The same place on both sides." : "The same part of both slides.";
     this._remember();
   }
 

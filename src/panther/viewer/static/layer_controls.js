@@ -17,7 +17,7 @@ export function layerControls(place, slide, choices, models, change) {
   show(
     place,
     el("h2", {}, "Layers"),
-    slide.layers.length ? null : el("p", { class: "faint" }, "There is nothing to lay over this slide."),
+    slide.layers.length ? null : el("p", { class: "faint" }, "This slide has no layers."),
     slide.layers.map(row),
     models.length > 1 && !modelled && whichModel(), // another one may have something to show
   );

@@ -16,8 +16,8 @@ const LINGER = 500; // ms that a patch is looked at before the whole cohort is s
 export function patchPanel(place, n, about, { close, turn }) {
   const stop = new AbortController();
   const facts = el("div", { class: "facts" }, el("p", { class: "faint" }, "…"));
-  const here = alikeSection("Most like it in this slide");
-  const cohort = alikeSection("Most like it in the cohort");
+  const here = alikeSection("Most similar in this slide");
+  const cohort = alikeSection("Most similar in the cohort");
   const picture = about.image && patchPicture({ slide: about.slide, patch: n }, true, PICTURE, `Patch ${n} of ${about.slide}`);
   show(
     place,

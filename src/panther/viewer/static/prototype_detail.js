@@ -81,7 +81,7 @@ export function prototypeDetail(place, prototype, { names, state, contents, chan
     head();
     part("looks", one.exemplars, () => exemplars(one));
     part("who", [one.groups, overview.columns], () => groups(one.groups, overview.columns));
-    part("survival", one.survival, () => drawn(survival.body, "survival", one.survival, one.survival.figure && sentence(`Patients by how much of it they have (${one.survival.endpoint}): log-rank p ${p(one.survival.test.p)}, corrected over all prototypes ${p(one.survival.test.p_corrected)}.`)));
+    part("survival", one.survival, () => drawn(survival.body, "survival", one.survival, one.survival.figure && sentence(`Patients by its share (${one.survival.endpoint}): log-rank p ${p(one.survival.test.p)}, corrected over all prototypes ${p(one.survival.test.p_corrected)}.`)));
     part("beside", one.beside, () => neighbours(one.beside));
     part("predicts", one.predicts, () => predictions(one.predicts));
   }
@@ -96,7 +96,7 @@ export function prototypeDetail(place, prototype, { names, state, contents, chan
 
   function exemplars(one) {
     const rows = KINDS.filter(([kind]) => one.exemplars[kind]?.length);
-    const none = one.running ? "The slides are being looked at; patches appear as they are found." : "No patch belongs most to this prototype.";
+    const none = one.running ? "The slides are being read; patches appear as they are found." : "No patch belongs most to this prototype.";
     show(
       looks.body,
       rows.length ? null : el("p", { class: "faint" }, none),
@@ -146,7 +146,7 @@ export function prototypeDetail(place, prototype, { names, state, contents, chan
     if (!others.length) return show(beside.body, el("p", { class: "faint" }, found?.one.running ? "…" : "There are no coordinates, or no other prototype, so nothing lies beside it."));
     const box = el("div", { class: "short-table" });
     const itself = own?.log2 != null ? ` Its own patches touch each other ${number(2 ** own.log2, 2)} times as often.` : "";
-    show(beside.body, box, sentence(`How often patches of both touch, as a multiple of chance, and how their shares go together over slides (correlation of log-ratios).${itself}`));
+    show(beside.body, box, sentence(`How often patches of both touch, as a multiple of chance, and how their shares correlate over slides (log-ratios).${itself}`));
     const columns = [
       { id: "prototype", title: "Prototype", cell: (c) => el("a", { href: link(address({ prototype: c })), class: "with-swatch" }, swatch(names.of(c).colour), names.of(c).title), format: (c) => names.of(c).title, width: 22 },
       { id: "log2", title: "Touches it", number: true, format: (value) => `${number(2 ** value, 2)} ×`, width: 14 },
@@ -160,12 +160,12 @@ export function prototypeDetail(place, prototype, { names, state, contents, chan
     delete ends.predicts;
     if (!rows.length) return show(predicts.body, el("p", { class: "faint" }, why));
     const box = el("div", { class: "short-table" });
-    show(predicts.body, box, sentence("Mean contribution over the cohort: above zero it adds to the output, below it takes away. The place is by size, among all prototypes."));
+    show(predicts.body, box, sentence("Mean contribution over the cohort to the output; the rank is by size, among all prototypes."));
     const columns = [
       { id: "output", title: "Output", width: 16 },
       { id: "mean", title: "Mean", number: true, format: signed, width: 10 },
       { id: "size", title: "Size", number: true, format: (value) => number(value, 3), width: 9 },
-      { id: "rank", title: "Place", number: true, format: (value, row) => `${value} of ${row.of}`, width: 10 },
+      { id: "rank", title: "Rank", number: true, format: (value, row) => `${value} of ${row.of}`, width: 10 },
       { id: "from", title: "From", width: 13 },
     ];
     ends.predicts = table(box, columns, rows, { label: "What it predicts" });

@@ -154,7 +154,7 @@ class SlidePage {
 
   _show(about, state) {
     this.about = about;
-    this._say(about.width ? "" : about.notes.join(" ") || "There is neither an image nor a place for any patch.");
+    this._say(about.width ? "" : about.notes.join(" ") || "There is neither an image nor a coordinate of any patch.");
     show(this.notes, about.width ? about.notes.map((note) => el("p", { class: "note" }, note)) : null);
     const sets = this.contents.prototypes.map(({ name, count }) => [name, `${name} (${count})`]);
     show(this.chooseSet, sets.length > 1 && field("Set of prototypes", choice(sets, this.choices.set ?? sets[0][0], (set) => this._go(about.name, { set, shown: null, prototype: null, patch: null }, true))));

@@ -6,11 +6,11 @@ import { choice, el, field, show } from "./dom.js";
 import { number, table } from "./table.js";
 
 const ALL = "all"; // methods together
-const ONLY = { everybody: "everybody", wrong: "the wrong ones", disagree: "those the methods disagree on" };
+const ONLY = { all: "all patients", wrong: "errors", disagree: "disagreements between methods" };
 
 export async function open(place, state, contents) {
   if (!contents.studies.length) {
-    show(place, el("div", { class: "study" }, el("p", {}, "There is no study here. `panther run` makes one; --study opens one that lies elsewhere.")));
+    show(place, el("div", { class: "study" }, el("p", {}, "There is no study here. `panther run` writes one; --study opens one elsewhere.")));
     return () => {};
   }
   const page = new Study(place, state, contents.studies);
@@ -51,7 +51,7 @@ class Study {
     if (this.stopped.signal.aborted) return;
     const { methods, best } = this.people;
     this.method = [...methods, ALL].includes(this.state.method) ? this.state.method : best;
-    this.only = this.state.only in ONLY ? this.state.only : "everybody";
+    this.only = this.state.only in ONLY ? this.state.only : "all";
     show(this.place, el("div", { class: "study" }, this.controls(), this.resultsPart(), this.patientsPart(), notes(this.results.notes)));
     this.fill();
   }
@@ -93,7 +93,7 @@ class Study {
     this.made.push(table(list, columns, results.rows, { label: "Results of the methods", sort: { id: results.metric, descending: true } }));
     this.made.push(chart(picture, results.figure, { label: results.words }));
     const words = `Mean over folds, and its 95 % interval over patients; rings are single folds, the best mean is orange. ${results.meaning}`;
-    return el("section", { class: "study-part study-results", "aria-label": "Results" }, el("header", {}, el("h2", {}, "How well each method did"), el("p", { class: "faint" }, words)), list, picture);
+    return el("section", { class: "study-part study-results", "aria-label": "Results" }, el("header", {}, el("h2", {}, "Performance of the methods"), el("p", { class: "faint" }, words)), list, picture);
   }
 
   // --- patients
@@ -110,8 +110,8 @@ class Study {
       field("Judged by", choice(methods, this.method, (method) => { this.method = method; this.keep({ method }); this.fill(); })),
       field("Show", choice(options, this.only, (only) => { this.only = only; this.keep({ only }); this.fill(); })),
     );
-    const how = el("details", {}, el("summary", {}, "What is meant by wrong?"), el("p", {}, people.how, " ", KINDS[people.kind].disagreement));
-    const header = el("header", {}, el("h2", {}, "Whom it was wrong about"), controls, how, notes(people.notes));
+    const how = el("details", {}, el("summary", {}, "What counts as an error?"), el("p", {}, people.how, " ", KINDS[people.kind].disagreement));
+    const header = el("header", {}, el("h2", {}, "Errors by patient"), controls, how, notes(people.notes));
     return el("section", { class: "study-part study-patients", "aria-label": "Patients" }, header, this.list, el("div", { class: "study-side" }, this.one));
   }
 
@@ -119,7 +119,7 @@ class Study {
     const kind = KINDS[this.people.kind];
     const at = this.people.methods.indexOf(this.method); // -1: all methods
     const rows = this.people.patients.map((one) => ({ one, sample: one.sample, slides: one.slides.join(" "), ...kind.row(one, at) }));
-    const kept = rows.filter((row) => this.only === "everybody" || (this.only === "wrong" ? row.off : row.one.disagree));
+    const kept = rows.filter((row) => this.only === "all" || (this.only === "wrong" ? row.off : row.one.disagree));
     this.table?.();
     this.table = table(this.list, [{ id: "sample", title: "patient" }, ...kind.columns(this.people, at), this.slidesColumn()], kept, {
       key: "sample",
@@ -152,14 +152,14 @@ class Study {
     this.table.mark(one ? [sample] : []);
     if (byHand) this.keep({ patient: sample });
     if (!one) {
-      show(this.one, el("p", { class: "faint" }, "Nobody to show."));
+      show(this.one, el("p", { class: "faint" }, "No patient to show."));
       return;
     }
     if (!byHand && sample === this.state.patient) this.table.reveal(sample);
     const other = one.patient !== one.sample ? ` · patient ${one.patient}` : "";
     const slides = one.slides.length
       ? one.slides.map((slide) => el("a", { class: "study-open", href: this.address(slide) }, `Open ${slide}`))
-      : el("p", { class: "faint" }, "No slide of this patient is among those opened.");
+      : el("p", { class: "faint" }, "No slide of this patient is in the opened folder.");
     show(this.one, el("h3", {}, one.sample), el("p", {}, KINDS[this.people.kind].known(one, this.people), other), slides, this.predictions(one));
   }
 
@@ -217,7 +217,7 @@ const KINDS = {
     cells: (one, at, off) => [verdict(one.predicted[at] ?? "–", off, true), shown(one.probability[at], two)],
     off: (one, at) => one.predicted[at] !== null && one.predicted[at] !== one.truth,
     share: (one, at) => one.probability[at],
-    disagreement: "Methods disagree on a patient where they predict different things.",
+    disagreement: "Methods disagree on a patient if their predictions differ.",
   },
   survival: {
     sort: { id: "wrong", descending: true },
@@ -237,7 +237,7 @@ const KINDS = {
     off: (one, at) => one.wrong[at] > 0.5,
     share: (one, at) => one.wrong[at],
     disagreement:
-      "The rank of a risk is the share of the patients tested together whose risk is lower: 0 % the lowest, 100 % the highest. The wrong ones have more than half of their pairs wrong; methods disagree on a patient where some rank it in the upper and some in the lower half.",
+      "The rank of a risk is the share of the patients tested together with a lower risk: 0 % is the lowest, 100 % the highest. An error has more than half of its pairs in the wrong order; methods disagree on a patient if some rank it in the upper and some in the lower half.",
   },
   values: {
     sort: { id: "error", descending: true },
@@ -251,7 +251,7 @@ const KINDS = {
     cells: (one, at) => [shown(one.predicted[at], number), shown(one.error[at], number)],
     off: (one, at) => one.error[at] > one.spread, // the mean of all would have done better
     disagreement:
-      "The wrong ones are off by more than the standard deviation of what was observed; methods disagree on a patient where some predict more and some less than the median.",
+      "An error exceeds the standard deviation of the observed values; methods disagree on a patient if some predict more and some less than the median.",
   },
 };
 

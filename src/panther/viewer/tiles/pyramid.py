@@ -88,7 +88,8 @@ class Cells:
     def __init__(self, grid: Grid, origin: tuple[float, float] = (0.0, 0.0)) -> None:
         self._grid = grid._replace(origins=grid.origins - np.asarray(origin))  # on the canvas
         self._tables = None if _scattered(grid) else list(_tables(self._grid))
-        self._boxes = np.array([_box(table, grid.pitch) for table in self._tables or ()]).reshape(-1, 4)
+        ends = [(x, y, x + p.shape[1] * grid.pitch, y + p.shape[0] * grid.pitch) for (x, y), p in self._tables or ()]
+        self._boxes = np.array(ends).reshape(-1, 4)
         if self._tables is None:
             corners = self._grid.corners
             self._order = np.argsort(corners[:, 1], kind="stable")  # from top to bottom
@@ -121,11 +122,6 @@ class Cells:
         shape = np.broadcast_to(np.uint8(0), (window.height, window.width, 3))  # only its shape is used
         index = raster(part, View(shape, (1 / window.scale, 1 / window.scale), (window.left, window.top)))
         return np.append(near, -1).astype(np.int32)[index]
-
-
-def _box(table: _Table, pitch: float) -> tuple[float, float, float, float]:
-    left, top = table.origin
-    return left, top, left + table.patch.shape[1] * pitch, top + table.patch.shape[0] * pitch
 
 
 def _cells_of(centres: np.ndarray, start: float, pitch: float, count: int) -> tuple[np.ndarray, slice]:
