@@ -39,7 +39,7 @@ docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 unit: $(STAMP)
-	$(BIN)/pytest -n 2 --dist worksteal $(ROOM:%=tests/%)
+	$(BIN)/pytest -n 2 --dist worksteal $(ROOM:%=tests/unit/%)
 
 slow: $(STAMP)
 	$(BIN)/pytest -n 2 -m slow

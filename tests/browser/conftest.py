@@ -1,0 +1,58 @@
+"""The viewer in a real browser: one browser for all tests, one running viewer for each file of tests."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from panther.viewer.contents import find_contents
+from panther.viewer.serve import Viewer
+from panther.viewer.workbench import Workbench
+from browser.window import Window, new_profile
+
+CHROMIUM = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """The system's Chromium."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium here; on Debian: apt-get install chromium")
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with playwright.sync_playwright() as started:
+        running = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def browsed_cohort(written_cohort: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the cohort for one file of tests."""
+    return Path(shutil.copytree(written_cohort, tmp_path_factory.mktemp("browser") / "cohort"))
+
+
+@pytest.fixture(scope="module")
+def shown(browsed_cohort: Path) -> Iterator[Viewer]:
+    """The viewer that the browser looks at."""
+    with Viewer(Workbench(find_contents(browsed_cohort))) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def profile(browser: Any) -> Iterator[Any]:
+    """A person, who keeps the page's scripts from test to test."""
+    person = new_profile(browser)
+    yield person
+    person.close()
+
+
+@pytest.fixture
+def window(profile: Any, shown: Viewer) -> Iterator[Window]:
+    """A window, in which the page may neither complain nor ask anybody but the viewer."""
+    with Window(profile, shown.address) as opened:
+        yield opened
+        assert opened.complaints == []

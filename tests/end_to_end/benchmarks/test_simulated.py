@@ -1,0 +1,51 @@
+"""The simulation of `benchmarks/scale.py` against what can be said without it."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def simulated():
+    folder = str(Path(__file__).parents[3] / "benchmarks")
+    sys.path.insert(0, folder)
+    try:
+        import _simulated
+
+        yield _simulated
+    finally:
+        sys.path.remove(folder)
+
+
+def test_workers_whose_tasks_cost_nothing_to_hand_out_are_never_idle(simulated):
+    found = simulated.simulate(simulated.Load(4000, 1.0, spread=0), 4, simulated.Costs(0, 0), 1e-4)
+    assert found.efficiency == pytest.approx(1, abs=1e-6)
+    assert found.seconds == pytest.approx(1000, abs=1e-3)
+
+
+def test_one_process_that_hands_out_is_the_limit_where_there_are_too_many_workers(simulated):
+    """100 workers would need 1000 tasks a second of 0.1 s; at 10 ms each there are 100."""
+    load, costs = simulated.Load(5000, 0.1, spread=0), simulated.Costs(0.01, 0)
+    with simulated.one_per_task():
+        alone = simulated.simulate(load, 100, costs, 0.01)
+    assert alone.seconds == pytest.approx(5000 * 0.01, rel=0.01)
+    assert alone.efficiency == pytest.approx(0.1, rel=0.01)
+    assert alone.busy > 0.99
+
+
+def test_batches_keep_up_where_single_items_do_not(simulated):
+    load, costs = simulated.Load(50_000, 0.05), simulated.Costs(2e-3, 1e-5)
+    with simulated.one_per_task():
+        alone = simulated.simulate(load, 200, costs, 2e-3)
+    together = simulated.simulate(load, 200, costs, 2e-3)
+    assert alone.largest == 1
+    assert alone.efficiency < 0.2
+    assert together.efficiency > 0.7
+    assert together.tasks < alone.tasks / 10
+
+
+def test_what_is_put_in_comes_out(simulated):
+    load = simulated.Load(10_000, 0.5, spread=0.8)
+    found = simulated.simulate(load, 10, simulated.Costs(1e-3, 0), 1e-3)
+    assert found.efficiency * found.seconds * 10 == pytest.approx(10_000 * 0.5, rel=0.05)  # the mean of what was drawn

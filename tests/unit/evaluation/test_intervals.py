@@ -1,0 +1,193 @@
+"""Resampling patients: coverage, pairing, and rows that travel with their patient."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from panther.errors import InputError
+from panther.evaluation import intervals as module
+from panther.evaluation.intervals import (
+    Difference,
+    Interval,
+    best_of,
+    differences,
+    intervals,
+    over_folds,
+    resample,
+    resample_counts,
+    sign_test,
+)
+
+
+def mean_of(values):
+    return lambda counts: {"mean": counts @ values / counts.sum(-1)}
+
+
+def interval(measure, patients, number=1000, seed=0) -> Interval:
+    (found,) = intervals(resample(measure, patients, number, seed)).values()
+    return found
+
+
+def paired(first, second, patients, number=1000, seed=0) -> Difference:
+    (found,) = differences(*(resample(side, patients, number, seed) for side in (first, second))).values()
+    return found
+
+
+def test_all_rows_of_a_drawn_patient_count_alike():
+    patients = np.array(["a", "b", "a", "c", "b", "a"])
+    (counts,) = resample_counts(patients, 50, seed=0)
+    for patient in "abc":
+        assert (np.ptp(counts[:, patients == patient], axis=1) == 0).all()
+    assert (counts[:, [0, 1, 3]].sum(1) == 3).all()
+
+
+def test_resamples_are_those_of_one_draw_of_patients_after_the_other_whatever_the_block(monkeypatch):
+    patients = np.random.default_rng(1).integers(0, 37, 90)
+    names, member = np.unique(patients.astype(str), return_inverse=True)
+    rng = np.random.default_rng(3)
+    expected = [np.bincount(rng.integers(len(names), size=len(names)), minlength=len(names))[member] for _ in range(25)]
+    for block in (module.BLOCK, 7 * 90, 1):
+        monkeypatch.setattr(module, "BLOCK", block)
+        np.testing.assert_array_equal(np.concatenate(list(resample_counts(patients, 25, seed=3))), expected)
+
+
+def test_the_interval_of_a_mean_is_the_normal_one():
+    values = np.random.default_rng(0).normal(3, 2, 400)
+    found = interval(mean_of(values), np.arange(400), 4000)
+    half = 1.96 * values.std() / 20
+    assert found.value == pytest.approx(values.mean())
+    assert (found.low, found.high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.03)
+    assert found.resamples == 4000
+
+
+def test_intervals_cover_the_truth_as_often_as_they_say():
+    covered = 0
+    for seed in range(200):
+        values = np.random.default_rng(seed).normal(0, 1, 60)
+        found = interval(mean_of(values), np.arange(60), 200, seed)
+        covered += found.low <= 0 <= found.high
+    assert 0.88 <= covered / 200 <= 0.99
+
+
+def test_slides_of_one_patient_do_not_make_the_interval_narrower():
+    values = np.random.default_rng(0).normal(size=50)
+    copies, patients = np.tile(values, 10), np.tile(np.arange(50), 10)
+    once = interval(mean_of(values), np.arange(50), 500)
+    often = interval(mean_of(copies), patients, 500)
+    assert (often.high - often.low) == pytest.approx(once.high - once.low, rel=0.2)
+
+
+def test_the_same_seed_gives_the_same_interval():
+    values = np.random.default_rng(0).normal(size=50)
+    assert interval(mean_of(values), np.arange(50), 100, 3) == interval(mean_of(values), np.arange(50), 100, 3)
+
+
+def test_undefined_resamples_are_left_out_and_counted():
+    positive = np.array([True, False, False, False])
+    found = interval(lambda counts: {"m": np.where(counts[:, positive].any(1), 1.0, np.nan)}, np.arange(4), 300)
+    assert 150 < found.resamples < 280
+    never = interval(lambda counts: {"m": np.full(len(counts), np.nan)}, np.arange(4), 20)
+    assert never.resamples == 0
+    assert np.isnan(never.low)
+
+
+def test_pairing_sees_a_small_difference_that_separate_intervals_do_not():
+    rng = np.random.default_rng(0)
+    hard = rng.normal(0, 5, 200)  # what makes patients differ is common to both methods
+    better, worse = hard + 0.3 + rng.normal(0, 0.3, 200), hard
+    found = paired(mean_of(better), mean_of(worse), np.arange(200), 1000)
+    assert found.low > 0
+    assert found.p_value < 0.01
+    alone = interval(mean_of(better), np.arange(200), 1000)
+    assert alone.low < hard.mean() < alone.high
+
+
+def test_equal_methods_do_not_differ():
+    values = np.random.default_rng(0).normal(size=40)
+    found = paired(mean_of(values), mean_of(values), np.arange(40), 100)
+    assert (found.value, found.low, found.high, found.p_value) == (0, 0, 0, 1)
+
+
+def test_p_values_are_uniform_when_nothing_differs():
+    p_values = []
+    for seed in range(120):
+        rng = np.random.default_rng(seed)
+        a, b = rng.normal(size=40), rng.normal(size=40)
+        p_values.append(paired(mean_of(a), mean_of(b), np.arange(40), 150, seed).p_value)
+    assert np.mean(np.array(p_values) < 0.1) < 0.22
+    assert 0.35 < np.mean(p_values) < 0.65
+
+
+def test_the_p_value_counts_the_data_themselves_on_both_sides():
+    values = np.full(30, 0.5)  # every resample is on one side
+    found = paired(mean_of(values), mean_of(values - 1), np.arange(30), 99)
+    assert found.p_value == pytest.approx(2 / 100)
+    mixed = np.random.default_rng(1).normal(0.1, 1.0, 50)
+    found = paired(mean_of(mixed), mean_of(mixed * 0), np.arange(50), 400)
+    drawn = resample(mean_of(mixed), np.arange(50), 400).drawn["mean"]
+    assert found.p_value == pytest.approx(2 * (np.sum(drawn <= 0) + 1) / 401)
+
+
+@pytest.mark.parametrize(("won", "lost"), [(4, 0), (5, 2), (3, 3), (1, 8)])
+def test_the_sign_test_is_the_binomial_test_of_scipy(won, lost):
+    assert sign_test(won, lost) == pytest.approx(stats.binomtest(won, won + lost).pvalue)
+    assert sign_test(won, lost) == sign_test(lost, won)
+
+
+def test_four_of_four_are_no_evidence_and_none_of_none_neither():
+    assert sign_test(4, 0) == pytest.approx(0.125)
+    assert sign_test(0, 0) == 1.0
+
+
+@pytest.mark.parametrize("folds", [2, 5, 10])
+def test_over_folds_the_variance_is_that_of_nadeau_and_bengio(folds):
+    drawn = resample(mean_of(np.random.default_rng(0).normal(size=100)), np.arange(100), 500)
+    spread = over_folds(drawn, 100, 100 / folds)
+    ratio = spread.drawn["mean"].var() / drawn.drawn["mean"].var()
+    assert ratio == pytest.approx((1 / folds + 1 / (folds - 1)) / (1 / folds))
+    assert spread.drawn["mean"].mean() == pytest.approx(drawn.drawn["mean"].mean())
+    assert spread.whole == drawn.whole
+
+
+def test_the_best_of_many_equal_rows_is_corrected_for_its_selection():
+    above, errors = [], []
+    for seed in range(100):
+        values = np.random.default_rng(seed).normal(size=(10, 50))
+        rows = [resample(mean_of(own), np.arange(50), 200) for own in values]
+        found = best_of(rows, "mean")
+        above.append((max(intervals(row)["mean"].low for row in rows) > 0, found.low > 0))
+        errors.append((max(row.whole["mean"] for row in rows), found.value))
+    assert np.mean(above, axis=0)[0] > 0.15  # as it is
+    assert np.mean(above, axis=0)[1] <= 0.07
+    as_it_is, corrected = np.mean(errors, axis=0)
+    assert corrected < 0.4 * as_it_is
+
+
+def test_a_row_that_is_surely_best_needs_no_correction():
+    values = np.random.default_rng(0).normal(size=80)
+    rows = [resample(mean_of(values + shift), np.arange(80), 300) for shift in (0, 9, -9)]
+    found = best_of(rows, "mean")
+    assert found.value == pytest.approx(rows[1].whole["mean"], abs=0.03)
+    least = best_of(
+        [resample(mean_of(-values - shift), np.arange(80), 300) for shift in (0, 9, -9)], "mean", lower=True
+    )
+    assert (least.value, least.low, least.high) == pytest.approx((-found.value, -found.high, -found.low))
+
+
+def test_of_no_resamples_there_is_no_correction():
+    rows = [resample(mean_of(np.arange(4.0) + n), np.arange(4), 0) for n in range(2)]
+    assert np.isnan([best_of(rows, "mean").value, best_of(rows, "mean").low]).all()
+    assert over_folds(rows[0], 4, 2).drawn["mean"].size == 0
+
+
+@pytest.mark.parametrize("page", ["docs/tutorials/demo.md", "docs/how-to/studies.md", "docs/how-to/report.md"])
+def test_pages_have_the_caption_of_the_tables(page):
+    text = (Path(__file__).parents[3] / page).read_text(encoding="utf-8")
+    assert module.CAPTION in " ".join(text.split())
+
+
+def test_nobody_to_resample_is_refused():
+    with pytest.raises(InputError, match="no patients"):
+        next(resample_counts([], 1, 0))

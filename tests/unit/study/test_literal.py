@@ -1,0 +1,200 @@
+"""`panther study new NAME --literal`: the paper's settings, every one of them written out."""
+
+import inspect
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import yaml
+
+from cli.running import Runner
+from panther.aggregators import aggregators, build
+from panther.errors import InputError
+from panther.mil import networks
+from panther.models.heads import build_head, heads
+from panther.models.settings import TrainSettings, preset, usual_preset
+from panther.models.tasks import tasks
+from panther.prototypes import KMeansSettings
+from panther.study import templates as literal
+from panther.study.file import Study, load_study, parse_study
+from panther.study.plan import Plan
+from panther.study.templates import TEMPLATES, literal_text
+from panther.types import Prototypes
+
+PAGE = Path(__file__).parents[3] / "docs" / "concepts" / "deviations.md"
+# Supplement, "Training details", and what the published runs had where the text is silent (typed here by hand, not taken from the program):
+# epochs, batch, accumulation, patience, kept, learning rate, decay, of biases, warm-up, input dropout, shuffled
+RATES = (1e-4, 1e-5, False, 1)
+TRAINING = {
+    ("classification", "head"): (20, 32, 1, 10, "best", *RATES, 0.0, False),
+    ("classification", "network"): (20, 1, 32, 10, "best", *RATES, 0.0, True),
+    ("survival", "head"): (50, 64, 1, None, "last", *RATES, 0.0, True),
+    ("survival", "network"): (20, 1, 1, None, "last", *RATES, 0.1, True),
+}
+LOSS = {
+    ("classification", "head"): {"cross-entropy": {}},
+    ("classification", "network"): {"cross-entropy": {}},
+    ("survival", "head"): {
+        "cox": {"ties": "breslow"},
+        "nll": {"n_bins": 4, "alpha": 0.5, "on_edge": "earlier"},
+        "ranking": {"tied_times": False},
+    },
+    ("survival", "network"): {"nll": {"n_bins": 4, "alpha": 0.5, "on_edge": "earlier"}},
+}
+OURS_TO_JUDGE = {"seed", "device", "mixed_precision"}  # no part of the paper's recipe, or written by the study itself
+
+
+@pytest.fixture(params=sorted(TEMPLATES))
+def study(request, tmp_path) -> Study:
+    path = tmp_path / f"{request.param}.yaml"
+    path.write_text(literal_text(request.param, request.param))
+    return load_study(path)
+
+
+def kinds(study: Study, cell) -> tuple[str, str]:
+    return study.kind, "network" if cell.method.name in networks else "head"
+
+
+def test_every_cell_trains_with_the_papers_settings(study):
+    plan = Plan(study, SimpleNamespace(), {}, Path())
+    seen = set()
+    for cell in study.cells():
+        t = plan._training(cell)
+        found = (t.epochs, t.batch_size, t.accumulate, t.patience, t.keep, t.learning_rate, t.weight_decay)
+        found += (t.decay_biases, t.warmup_epochs, t.input_dropout, t.shuffle)
+        assert found == TRAINING[kinds(study, cell)]
+        assert (t.seed, t.min_epochs, t.min_steps) == (1, 0, 0)
+        assert cell.loss.options == LOSS[kinds(study, cell)][cell.loss.name]
+        seen.add(kinds(study, cell)[1])
+    assert "head" in seen
+    assert study.scaling.name == "none"
+    assert study.seeds == [1]
+    assert {head.name for head in study.heads} <= {"linear", "paper-classification", "paper-survival"}  # no probe
+    assert study.task.level == ("patient" if study.kind == "survival" else "slide")
+
+
+def test_nothing_is_left_to_a_default_of_ours(study):
+    for method in study.methods:
+        registry = networks if method.name in networks else aggregators
+        assert set(method.options) == set(registry.entry(method.name).metadata.options), method.name
+    for head in study.heads:
+        assert set(head.options) == set(heads.entry(head.name).metadata.options), head.name
+    for loss in [*(study.losses or []), study.mil_loss]:
+        assert set(loss.options) == set(tasks.entry(loss.name).metadata.options) - {"class_weights"}, loss.name
+    every = {f.name for f in fields(TrainSettings)} - OURS_TO_JUDGE
+    assert every <= set(study.training) | OURS_TO_JUDGE
+    assert every - {"shuffle"} <= set(study.mil_training)  # bags are always shuffled
+    assert {f.name for f in fields(KMeansSettings)} - {"n_prototypes", "seed", "memory_gb"} <= set(study.prototypes)
+
+
+def test_methods_and_heads_are_those_of_the_paper(tmp_path):
+    path = tmp_path / "kirc.yaml"
+    path.write_text(literal_text("kirc", "kirc"))
+    study = load_study(path)
+    options = {m.title: m.options for m in study.methods}
+    prototypes = Prototypes(torch.eye(4, 8))
+    em = build("panther", prototypes, options["PANTHER All"]).settings
+    assert (em.steps, em.tau, em.variance, em.temperature, em.covariance, em.weights) == (
+        1,
+        0,
+        1,
+        1,
+        "diagonal",
+        "free",
+    )
+    assert [options[f"PANTHER {r}"]["readout"] for r in ("All", "WA", "Top", "Bottom")] == [
+        "all",
+        "wa",
+        "top",
+        "bottom",
+    ]
+    assert options["protocounts"] == {"scale": "raw"}
+    assert options["dsmil"]["normalise"] is False
+    assert (options["attnmisl"]["hidden"], options["attnmisl"]["attention"], options["attnmisl"]["dropout"]) == (
+        64,
+        32,
+        0.5,
+    )
+    linear = build_head("linear", (24,), 1, next(h.options for h in study.heads if h.name == "linear"))
+    assert [name for name, _ in linear.named_parameters()] == ["network.weight"]
+    assert study.n_prototypes == [16]
+    assert (study.splits.scheme, study.splits.k) == ("site-kfold", 5)
+
+
+def test_only_rows_of_the_papers_tables_are_crossed(request, study):
+    cells = {(cell.method.title, cell.head.name) for cell in study.cells() if cell.head.name != "own"}
+    assert {title for title, head in cells if head.startswith("paper-")} == {
+        "PANTHER All"
+    }  # tables 1, 2 and S1 to S3: "+ MLP"
+    assert {title for title, head in cells if head == "linear"} >= {
+        "deepsets",
+        "protocounts",
+        "h2t",
+        "ot",
+        "PANTHER WA",
+    }
+    ablated = study.name.startswith("ablation-")
+    assert ({"PANTHER Top", "PANTHER Bottom"} & {title for title, _ in cells} == set()) == ablated
+
+
+def test_a_row_that_is_not_there_cannot_be_excluded():
+    with pytest.raises(InputError, match="exclude"):
+        parse_study(
+            {
+                "name": "x",
+                "table": "t.csv",
+                "features": {"u": "f"},
+                "task": {"label": "l"},
+                "exclude": [{"method": "panther", "head": "probes"}],
+            }
+        )
+
+
+def test_the_tables_call_methods_by_their_plain_names(study):
+    assert all("(" not in entry.title for entry in [*study.methods, *study.heads, *(study.losses or [])])
+
+
+def test_the_command_writes_it_and_refuses_to_overwrite(tmp_path, monkeypatch, capsys):
+    panther = Runner(monkeypatch, capsys)
+    path = tmp_path / "mine.yaml"
+    panther("study", "new", "luad", "--literal", "-o", str(path))
+    content = yaml.safe_load(path.read_text())
+    assert content["name"] == "mine"
+    assert content["scaling"] == "none"
+    assert "to the letter of the paper" in path.read_text()
+    assert set(yaml.safe_load(TEMPLATES["luad"].text("mine"))) < set(content)
+    assert "mine.yaml" in panther("study", "new", "luad", "--literal", "-o", str(path), code=2)[1]
+
+
+def defaults(function) -> dict[str, object]:
+    return {name: p.default for name, p in inspect.signature(function).parameters.items() if p.default is not p.empty}
+
+
+def differences() -> list[tuple[str, object]]:
+    """Settings of the literal studies that are not our defaults."""
+    pairs = [
+        (defaults((networks if name in networks else aggregators)[name]), own) for name, own in literal.METHODS.items()
+    ]
+    pairs += [(defaults(tasks[name]) | defaults(tasks[name].fit), own) for name, own in literal.LOSSES.items()]
+    pairs += [(defaults(heads["linear"]), literal.HEADS["linear"])]
+    pairs += [({f.name: f.default for f in fields(KMeansSettings)}, literal.PROTOTYPES)]
+    for kind, parts in literal.TRAINING.items():
+        for part, own in parts.items():
+            name = usual_preset(kind, network=part == "mil_training")
+            pairs.append((vars(preset(name).train), own))
+    found = [(k, v) for theirs, own in pairs for k, v in own.items() if k in theirs and theirs[k] != v]
+    return list(dict.fromkeys(found))
+
+
+@pytest.mark.parametrize(("name", "value"), differences(), ids=str)
+def test_the_page_of_differences_has_every_setting_that_the_letter_changes(name, value):
+    written = yaml.safe_dump(value).split("\n")[0]
+    assert f"{name}: {written}" in PAGE.read_text()
+
+
+def test_there_are_differences_to_tell():
+    assert {"cost", "relative", "bias", "ties", "decay_biases", "normalise", "on_edge"} <= {
+        name for name, _ in differences()
+    }
