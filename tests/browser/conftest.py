@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from browser.window import Window, new_profile
 from panther.viewer.contents import find_contents
 from panther.viewer.serve import Viewer
 from panther.viewer.workbench import Workbench
-from browser.window import Window, new_profile
 
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from panther.explain.names import Naming, as_namings
 from browser.window import Window
+from panther.explain.names import Naming, as_namings
 
 HOSTILE = "<script>document.title = 'owned'</script><img src=x onerror=alert(1)>"
 
