@@ -152,6 +152,9 @@ SURVIVAL_ALIASES = (
     ("{e}_survival_days", "{e}_event", "event"),
     ("{e}_days", "{e}_event", "event"),
     ("{e}_time", "{e}_event", "event"),
+    ("{e}_months", "{e}_censorship", "censored"),
+    ("{e}_months", "{e}_event", "event"),
+    ("{e}_months", "{e}_status", "event"),
     ("{E}.time", "{E}", "event"),  # TCGA-CDR
     ("{E}_MONTHS", "{E}_STATUS", "event"),  # cBioPortal
 )
@@ -204,7 +207,9 @@ def make_classes(values: Sequence[str], names: Sequence[str] | None, source: str
     if len(names) < 2:
         raise InputError(f"{source}: all {len(values)} samples are of one class, {listed(names)}, expected two or more")
     if len(values) > 10 and len(set(values)) > len(values) / 2:
-        raise InputError(f"{source}: {len(set(values))} different labels among {len(values)} samples; or use `value=`")
+        raise InputError(
+            f"{source}: {len(set(values))} different labels among {len(values)} samples, expected classes (numbers: `value=`)"
+        )
     position = {name: index for index, name in enumerate(names)}
     return Classes(names, np.array([position[value] for value in values], dtype=np.int64))
 

@@ -68,7 +68,7 @@ class TaskSpec(Strict):
     @model_validator(mode="after")
     def _one_of(self) -> "TaskSpec":
         if len(self._kinds()) != 1:
-            raise ValueError("give one of a label column, a survival endpoint, a value column and several labels")
+            raise ValueError("expected one of label, survival, value and labels")
         if self.labels is not None and not self.labels:
             raise ValueError("labels: is empty; name the columns, each of 0 and 1")
         return self

@@ -254,6 +254,11 @@ def write_splits(folder: Path, name: str, cohort: Cohort, splits: list[Split], a
     if extra := sorted(present - set(files)):  # they would be read as part of this split
         raise InputError(f"{extra[0]} and {len(extra) - 1} more are of an earlier split; use another `name=`")
     summary = folder / f"{name}.json"
+    if summary.is_file():
+        earlier, made = (json.loads(text) for text in (summary.read_text(), json.dumps(about, default=str)))
+        changed = [key for key in ("scheme", "settings", "cohort") if earlier.get(key) != made.get(key)]
+        if changed:
+            raise InputError(f"{summary}: an earlier split with another {' and '.join(changed)}; use another `name=`")
     summary.unlink(missing_ok=True)  # a killed run leaves no summary beside half-written folds
     for path, chosen in files.items():
         write_table(path, cohort.rows.loc[chosen])

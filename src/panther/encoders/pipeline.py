@@ -211,7 +211,7 @@ class Throughput:
         shares = ", ".join(f"{part / max(sum(waited.values()), 1e-9):.0%} for {what}" for what, part in waited.items())
         return (
             f"{self.patches:,} patches in {self.seconds:.1f} s ({self.patches / max(self.seconds, 1e-9):.0f}/s); "
-            f"of that time waited: {shares}"
+            f"time spent waiting: {shares}"
         )
 
 

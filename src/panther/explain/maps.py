@@ -113,7 +113,7 @@ class SlideMaps(Mapping[str, SlideMap]):
         for one in self.slides[:20]:
             lines.append(f"  {one.slide}: {one.patches:,} patches, {one.summary}")
             lines += [f"    {sentence}" for sentence in one.numbers.get("neighbours", ())]
-        return lines
+        return lines + ([f"  ... and {len(self) - 20} more"] if len(self) > 20 else [])
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""

@@ -105,6 +105,8 @@ def slide_jobs(refs: Sequence[Openable], slides: Images = None, contours: Path |
         image, outline, notes = images.get(ref.sample), contours, []
         if slides is not None and image is None:
             notes.append(f"{ref.sample}: no slide image has this name; the map is drawn on the coordinates.")
+        elif image is not None and slide_name(image) != ref.sample:
+            notes.append(f"{ref.sample}: drawn on {image.name}, an image of another name.")
         if contours is not None and contours.is_dir():
             # QuPath names its export after the whole file name; as in `panther slides` that one goes first
             names = [*([image.name] if image else []), decomposed(ref.sample), ref.sample]

@@ -63,7 +63,9 @@ class Calibration:
     def sentence(self) -> str:
         """The calibration, for reading."""
         t = self.temperature
-        verdict = "it was too sure" if t > SLIGHT else "it was not sure enough" if t < 1 / SLIGHT else "they were right"
+        verdict = (
+            "they were too extreme" if t > SLIGHT else "they were too moderate" if t < 1 / SLIGHT else "hardly changed"
+        )
         return f"Probabilities calibrated on {self.patients} {self.source}: temperature {t:.2f}, {verdict}."
 
 

@@ -368,13 +368,12 @@ def _remarks(choice: Choice, cohort: _Cohort) -> Iterator[str]:
         )
     if choice.still_rising:
         yield (
-            f"The likelihood of unseen {cohort.unit} still rises at the end of the range: its best lies beyond C = {largest}, which is not an "
-            "optimum but where the range ends"
-            + (", and no reason to take prototypes that do not come back." if c < largest else ".")
+            f"The likelihood of unseen {cohort.unit} still rises at C = {largest}, the end of the range: its maximum lies beyond"
+            + ("; this is no reason for more prototypes than are reproducible." if c < largest else ".")
         )
     if choice.supported is not None and choice.supported[1] == largest:
         first = choice.candidates[0].n_prototypes
-        yield f"Prototypes still come back at C = {largest}, where the range ends: look further (`range={first}:{2 * largest}`)."
+        yield f"Prototypes are still reproducible at C = {largest}, the end of the range: extend it (`range={first}:{2 * largest}`)."
     if choice.supported is None and here.stability_seeds < NEARLY_ALL:
         yield (
             f"Two seeds on the same {cohort.unit} agree on {here.stability_seeds:.0%} of the assignments only: K-means itself is undecided, as the "

@@ -277,9 +277,9 @@ def sample_patches(
 def check_enough(sample: Sized, failures: Mapping[str, str], least: int) -> None:
     """Refuse a sample with fewer patches than prototypes."""
     if not len(sample):
-        raise InputError(f"No slide has patches that prototypes can be learned from. {example(failures)}")
+        raise InputError(f"features: no slide has patches. {example(failures)}".rstrip())
     if len(sample) < least:
-        raise InputError(f"n_prototypes: {least} are more than the {len(sample)} patches. {example(failures)}")
+        raise InputError(f"n_prototypes: {least} exceeds the {len(sample)} patches. {example(failures)}".rstrip())
 
 
 class _Taken(NamedTuple):

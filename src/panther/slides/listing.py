@@ -83,6 +83,8 @@ def list_slides(
                 problems[ascii(path.name)] = not_text(path)
             elif realpath(path) not in map(realpath, by_name[slide_name(path)]):
                 by_name[slide_name(path)].append(path)
+    if problems and not by_name:
+        raise InputError(next(iter(problems.values())))
     refs, used, table = [], set(), table or {}
     for name, paths in sorted(by_name.items()):
         if len(paths) > 1:

@@ -38,7 +38,7 @@ def make_atlas(
     device: p.Device = "auto",
     **settings: Any,
 ) -> "Atlas":
-    """Show what each prototype looks like, how much there is of it, in whom, and beside what.
+    """Show each prototype: patches, share of the cohort, differences between groups, neighbours.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def make_atlas(
 
     compared = [*(groups or ()), *([] if site_column is None else [site_column])]
     if compared and table is None:
-        raise InputError(f"table: is missing; a comparison by {compared[0]!r} requires the table with this column")
+        raise InputError(f"table: missing; comparing by {compared[0]!r} requires a table with this column")
     if len(set(compared)) < len(compared):
         raise InputError(f"groups: found {', '.join(compared)}, expected each column once")
     fitted = as_prototypes(prototypes)

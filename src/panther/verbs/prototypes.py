@@ -300,7 +300,7 @@ def shift(
     permutations: Annotated[p.Count, p.option(panel=p.RUNNING)] = 999,
     seed: p.Seed = 0,
 ) -> Text:
-    """Measure how well the site, and with a label the label, can be read off embeddings, and which slides collapse.
+    """Measure how well embeddings predict the site (and a label), and list slides that collapse into one prototype.
 
     Parameters
     ----------

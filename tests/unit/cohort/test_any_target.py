@@ -41,7 +41,7 @@ def test_labels_are_read_in_numbers_and_words_and_may_be_missing():
         ({"v": ["2", "2", "2"]}, {"value": "v"}, ["all 3 samples have the value 2"]),
         ({"v": ["", "", ""]}, {"value": "v"}, ["none of the 3 rows"]),
         ({"v": ["1", "2", "3"]}, {"value": "w"}, ["w"]),
-        ({"v": ["1", "2", "3"]}, {"value": "v", "label": "v"}, ["Give one of"]),
+        ({"v": ["1", "2", "3"]}, {"value": "v", "label": "v"}, ["one of label, survival"]),
         ({"a": ["1", "0", "2"]}, {"labels": ["a"]}, ["a says 2"]),
         ({"a": ["1", "1", ""]}, {"labels": ["a"]}, ["label a: yes for all 2"]),
         ({"a": ["1", "0", ""], "b": ["", "", ""]}, {"labels": ["a", "b"]}, ["label b: not known of any"]),

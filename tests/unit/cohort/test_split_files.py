@@ -59,6 +59,17 @@ def test_fewer_folds_do_not_mix_with_those_of_an_earlier_run(cohort, tmp_path):
         write_splits(tmp_path, "../s", cohort, [], {})
 
 
+@pytest.mark.parametrize("key", ["scheme", "settings", "cohort"])
+def test_a_split_made_otherwise_is_not_replaced(cohort, tmp_path, key):
+    made, about = make_splits(cohort, "kfold", k=3), {"scheme": "kfold", "settings": {"seed": 0}, "cohort": "1f"}
+    write_splits(tmp_path, "s", cohort, made, about)
+    before = (tmp_path / "s.json").read_text()
+    write_splits(tmp_path, "s", cohort, made, about)
+    with pytest.raises(InputError, match=key):
+        write_splits(tmp_path, "s", cohort, made, about | {key: {"seed": 1}})
+    assert (tmp_path / "s.json").read_text() == before
+
+
 def test_a_run_that_stops_half_way_leaves_no_summary(cohort, tmp_path):
     made = make_splits(cohort, "kfold", k=3)
     write_splits(tmp_path, "s", cohort, made, {"seed": 0})
@@ -173,7 +184,7 @@ def test_the_command_makes_splits_and_checks_them(table, tmp_path):
     ("arguments", "culprit"),
     [
         (("--scheme", "holdout", "--shares", "80:20"), "80:20"),
-        (("--scheme", "kfold", "--label", "x", "--survival", "os"), "a label column, a survival endpoint"),
+        (("--scheme", "kfold", "--label", "x", "--survival", "os"), "one of label, survival"),
         (("--scheme", "kfold", "--check", "splits"), "check"),
         (("--scheme", "random"), "scheme"),
         (("-k", 1), "k"),

@@ -69,6 +69,12 @@ def test_a_slide_finds_its_features_and_gives_the_same_map(folder):
     assert written(folder / "a") == written(folder / "b")
 
 
+def test_an_image_of_another_name_is_noted(folder):
+    (folder / "s.tif").rename(folder / "other.tif")
+    result = invoke("s.h5", "-p", "p.safetensors", "--max-side", 200, "--slides", "other.tif", "-o", "a")
+    assert "other.tif" in result.stderr
+
+
 def test_prototypes_keep_their_colours_across_slides(folder):
     write_bag(folder / "t.h5", np.array([[6, 9, 20], [8, 17, 6]]), np.array([[0, 0], [SIDE, 0]]))
     colours = {}

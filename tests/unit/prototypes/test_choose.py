@@ -81,7 +81,7 @@ def test_on_real_tissue_what_comes_back_counts_and_not_a_likelihood_that_rises(r
 def test_a_likelihood_that_still_rises_is_said_and_not_called_an_optimum():
     choice = compare_numbers(cohort(12), (2, 6), FAST)
     assert choice.still_rising
-    assert any("not an optimum" in remark and "C = 6" in remark for remark in choice.remarks)
+    assert any("still rises" in remark and "C = 6" in remark for remark in choice.remarks)
 
 
 @pytest.mark.slow
@@ -98,7 +98,7 @@ def test_prototypes_that_come_back_to_the_end_of_the_range_are_not_called_the_mo
     choice = compare_numbers(cohort(6), (2, 6), FAST)
     assert choice.supported is not None
     assert choice.supported[1] == 6
-    assert any("look further (`range=2:12`)" in remark for remark in choice.remarks)
+    assert any("range=2:12" in remark for remark in choice.remarks)
 
 
 @pytest.mark.slow
@@ -148,7 +148,7 @@ def test_an_empty_range_or_too_few_patches_are_refused():
         compare_numbers(cohort(3, slides=2, n=20), (4, 16), FAST)
     with pytest.raises(InputError, match=r"^range: .*expected 2 for each"):
         compare_numbers(cohort(3, slides=2, n=20), (4, 5000), FAST)
-    with pytest.raises(InputError, match=r"No slide has patches .*NaN"):
+    with pytest.raises(InputError, match=r"no slide has patches .*NaN"):
         compare_numbers([Bag(name, torch.full((20, 4), torch.nan)) for name in "ab"], (4, 16), FAST)
 
 

@@ -200,10 +200,10 @@ def test_an_impossible_fit_does_not_stop_the_others(tmp_path):
     ]
     found = fit_many(fits)
     words = (
-        "No slide has patches",
+        "no slide has patches",
         None,
         "n_prototypes: 4 are more",
-        "No slide has patches that prototypes can be learned from",
+        "no slide has patches",
         "No slide",
         "pca: 50",
         None,
@@ -249,5 +249,5 @@ def test_workers_give_the_same_bytes_and_a_bag_that_kills_one_fails_alone(tmp_pa
 
 def test_nothing_asked_for_gives_nothing():
     assert fit_many([]) == []
-    with pytest.raises(InputError, match="No slide has patches"):
+    with pytest.raises(InputError, match="no slide has patches"):
         fit_bags([], SETTINGS)

@@ -178,6 +178,12 @@ def test_two_slides_of_one_name_and_missing_files_are_listed(slide: Path, tmp_pa
     assert (rows["a"]["status"], rows["b"]["status"]) == ("failed", "done")
 
 
+def test_a_request_of_missing_files_alone_is_refused_and_writes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nosuch"):
+        invoke(tmp_path / "nosuch", "-o", tmp_path / "job")
+    assert not (tmp_path / "job").exists()
+
+
 def test_a_folder_without_slides_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thumbnail.png").write_bytes(b"x")
     with pytest.raises(InputError, match="no slides found"):

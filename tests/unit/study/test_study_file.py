@@ -45,7 +45,7 @@ def test_paths_count_from_the_file(tmp_path):
         ({"methods": ["pantherr"]}, ["methods", "pantherr", "protocounts"]),
         ({"heads": ["lineer"]}, ["heads", "lineer", "structured"]),
         ({"losses": ["mse"]}, ["losses", "'mse' does not fit", "ordinal"]),
-        ({"task": {}}, ["task", "a label column, a survival endpoint"]),
+        ({"task": {}}, ["task", "one of label, survival"]),
         ({"task": {"label": "a", "survival": "os"}}, ["task", "give one of"]),
         ({"splits": {"scheme": "random"}}, ["splits.scheme", "random", "site-kfold"]),
         ({"splits": {"k": 1}}, ["splits"]),
