@@ -11,8 +11,9 @@ from browser.window import Window, new_profile
 from panther.viewer.contents import find_contents
 from panther.viewer.serve import Viewer
 from panther.viewer.workbench import Workbench
-from viewer.conftest import class_study, cohort_folder, written_cohort  # noqa: F401 (fixtures)
+from viewer import conftest as fixtures
 
+class_study, written_cohort = fixtures.class_study, fixtures.written_cohort
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
 )

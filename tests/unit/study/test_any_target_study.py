@@ -170,4 +170,4 @@ def test_predict_scores_values_and_refuses_another_kind_of_outcome(studies, tmp_
         "grade",
         code=2,
     )
-    assert "Give one of" in refused
+    assert "one of label, survival" in refused

@@ -46,7 +46,7 @@ def test_paths_count_from_the_file(tmp_path):
         ({"heads": ["lineer"]}, ["heads", "lineer", "structured"]),
         ({"losses": ["mse"]}, ["losses", "'mse' does not fit", "ordinal"]),
         ({"task": {}}, ["task", "one of label, survival"]),
-        ({"task": {"label": "a", "survival": "os"}}, ["task", "give one of"]),
+        ({"task": {"label": "a", "survival": "os"}}, ["task", "one of label, survival"]),
         ({"splits": {"scheme": "random"}}, ["splits.scheme", "random", "site-kfold"]),
         ({"splits": {"k": 1}}, ["splits"]),
         ({"n_prototypes": []}, ["n_prototypes", "at least 1"]),
