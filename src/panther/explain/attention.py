@@ -18,11 +18,8 @@ from panther.explain.slide_map import (
     PANEL,
     SMALL_PANEL,
     ColourBar,
-    Panel,
-    Sheet,
     SlideMap,
-    add_scale_bar_and_outline,
-    colour_bar,
+    draw_sheet,
     heat_colours,
     heat_pixels,
     original,
@@ -52,10 +49,12 @@ class Scale:
     of: Callable[[np.ndarray], np.ndarray]  # (N, k) -> (N, k) from 0 to 1
 
 
+def _rank(weights: np.ndarray) -> np.ndarray:
+    return (rankdata(weights, axis=0) - 0.5) / len(weights)  # equal ones share a rank
+
+
 SCALES = {
-    "rank": Scale(  # equal ones share a rank
-        "rank of the attention within the slide", lambda weights: (rankdata(weights, axis=0) - 0.5) / len(weights)
-    ),
+    "rank": Scale("rank of the attention within the slide", _rank),
     "linear": Scale("attention, as a share of the slide's largest", lambda weights: weights / weights.max(0)),
 }
 
@@ -146,10 +145,8 @@ def map_attention(
     scene = place(bag, settings, image, contours)
     received = attention(bag, model, settings.device)
     shares = SCALES[scale].of(received.weights).astype(np.float32)
-    many = shares.shape[1] > 1
-    main = (
-        int(received.prediction["probabilities"][0].argmax()) if many and "probabilities" in received.prediction else 0
-    )
+    probabilities = received.prediction.get("probabilities")
+    main = 0 if probabilities is None or shares.shape[1] == 1 else int(probabilities[0].argmax())
     return AttentionMap(
         bag.slide_id,
         scene.grid,
@@ -170,26 +167,23 @@ def map_attention(
 @plain_text
 def draw_attention(attention_map: AttentionMap) -> Any:
     """Heatmap of the attention, one for each output where the network has several; returns a matplotlib figure."""
-    many = len(attention_map.titles) > 1
-    shown = attention_map.within(SMALL_PANEL) if many else attention_map
-    titles = attention_map.titles if many else (f"{shown.slide}: {attention_map.titles[0]}",)
-    return _drawn([(title, heat_pixels(shown, k)) for k, title in enumerate(titles)], shown, attention_map.scale)
+    shown, titles = attention_map, attention_map.titles
+    if len(titles) == 1:
+        titles = (f"{shown.slide}: {titles[0]}",)
+    else:
+        shown = shown.within(SMALL_PANEL)
+    panels = [(title, heat_pixels(shown, k)) for k, title in enumerate(titles)]
+    bar, rows = ColourBar(attention_map.scale.label), rows_for(shown, len(panels))
+    return draw_sheet(shown, panels, unit_of(shown), bar=bar, rows=rows)
 
 
 @plain_text
 def draw_attention_beside(attention_map: AttentionMap) -> Any:
     """Original (where there is an image) and attention for the predicted output; returns a matplotlib figure."""
-    shown = attention_map.within(PANEL)
-    title = f"{attention_map.titles[attention_map.main]} (predicted: {attention_map.predicted})"
-    return _drawn([*original(shown), (title, heat_pixels(shown, attention_map.main))], shown, attention_map.scale, 1)
-
-
-def _drawn(panels: Sequence[Panel], shown: SlideMap, scale: Scale, rows: int | None = None) -> Any:
-    unit = unit_of(shown)
-    sheet = Sheet(panels, 80 * unit, unit, rows or rows_for(shown, len(panels)))
-    colour_bar(sheet, ColourBar(scale.label))
-    add_scale_bar_and_outline(sheet, shown)
-    return sheet.figure
+    shown, main = attention_map.within(PANEL), attention_map.main
+    title = f"{attention_map.titles[main]} (predicted: {attention_map.predicted})"
+    panels = [*original(shown), (title, heat_pixels(shown, main))]
+    return draw_sheet(shown, panels, unit_of(shown), bar=ColourBar(attention_map.scale.label))
 
 
 # outputs of a network, where they are not what it predicts

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from panther.charts.chart import Chart
+from panther.charts.results import Look, panel, survival_curves, with_unit
 from panther.charts.style import BLUE, ORANGE, save, short
-from panther.charts.survival import Look, panel, survival_curves, with_unit
 from panther.charts.to_matplotlib import draw
 from panther.cohort.load import Cohort
 from panther.cohort.targets import Survival

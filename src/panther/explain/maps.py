@@ -13,7 +13,7 @@ from panther.charts.style import save
 from panther.errors import InputError
 from panther.explain.geometry import View, raster, regions, write_regions
 from panther.explain.scene import MapSettings, SlideJob, assign, place
-from panther.explain.slide_map import SlideMap, overlay_pixels
+from panther.explain.slide_map import SlideMap, overlay, overlay_pixels
 from panther.explain.touching import COLUMNS, neighbour_rows
 from panther.storage.tables import write_spreadsheet
 from panther.store import atomic_write
@@ -27,18 +27,17 @@ WRITTEN = ("*.geojson", "*.*.png", "*.*.svg", "*.*.tif", "*.neighbours.csv")  # 
 
 
 def levels(slide_map: SlideMap) -> Iterator[tuple[np.ndarray, float]]:
-    """Pictures (h, w, 4) from fine to coarse, each half of the one before, and how many level-0 pixels theirs are wide.
+    """Pictures (h, w, 4) from fine to coarse, each half of the one before, with the width of their pixels in level-0 pixels.
 
-    Every level is painted anew from the coordinates, so that none is a blurred or shifted copy of another.
+    Every level is painted from the coordinates, so that none is a blurred or shifted copy of another.
     """
     extent = np.array(slide_map.view.size) / slide_map.view.scale  # of the picture, in level-0 pixels
     factor = max(slide_map.grid.pitch / CELL, float(extent.max()) / LARGEST, 1.0)
-    colours = np.concatenate([slide_map.patch_colours, np.zeros((1, 3), np.uint8)])
     while True:
         width, height = (max(1, math.ceil(side / factor - 1e-9)) for side in extent.tolist())
         shape = np.broadcast_to(np.uint8(0), (height, width, 3))  # only its shape is used
         index = raster(slide_map.grid, View(shape, (1 / factor, 1 / factor), slide_map.view.origin))
-        yield np.concatenate([colours[index], (index >= 0)[..., None].astype(np.uint8) * 255], -1), factor
+        yield overlay(slide_map.patch_colours, index), factor
         if max(width, height) <= TILE:
             return
         factor *= 2

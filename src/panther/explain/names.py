@@ -45,7 +45,12 @@ SPELLINGS = {"color": "colour"} | {name: name for name in FIELDS}
 
 def as_names(names: Names, count: int) -> dict[int, str]:
     """Names by prototype's number, from a file or a dictionary."""
-    return {prototype: naming.name for prototype, naming in as_namings(names, count).items() if naming.name}
+    return plain_names(as_namings(names, count))
+
+
+def plain_names(namings: Mapping[int, Naming]) -> dict[int, str]:
+    """Names alone, of the prototypes that have one."""
+    return {prototype: naming.name for prototype, naming in namings.items() if naming.name}
 
 
 def as_namings(names: Names, count: int) -> dict[int, Naming]:

@@ -13,7 +13,7 @@ from panther.aggregators.embed import run_on
 from panther.aggregators.sharing import placed
 from panther.errors import InputError, error_context, not_finite, too_large
 from panther.explain.geometry import Grid, View, blank_view, grid
-from panther.explain.names import Names, Naming, as_namings
+from panther.explain.names import Names, Naming, as_namings, plain_names
 from panther.explain.palette import Paint
 from panther.slides import Slide, list_slides, open_slide
 from panther.slides.listing import DICOM, SUFFIXES
@@ -63,7 +63,7 @@ class MapSettings:
     @property
     def names(self) -> dict[int, str]:
         """Names of the prototypes by their number."""
-        return {prototype: naming.name for prototype, naming in self.namings.items() if naming.name}
+        return plain_names(self.namings)
 
     def named(self, names: Names, count: int) -> "MapSettings":
         """Settings with the names of the ``count`` prototypes, from a file or a dictionary."""
@@ -85,6 +85,7 @@ class SlideJob:
     image: Path | None = None
     contours: Path | None = None
     notes: tuple[str, ...] = ()  # files that are missing
+    patient: str = ""
 
     @property
     def sample(self) -> str:
@@ -150,6 +151,13 @@ def is_slide(path: Path) -> bool:
     if path.is_dir():
         return any(path.glob(f"*{DICOM}"))
     return path.name.lower().endswith((*SUFFIXES, DICOM, ".png", ".jpg", ".jpeg", ".bmp"))
+
+
+def read_box(slide: Slide, box: tuple[float, float, float, float], size: tuple[int, int]) -> np.ndarray:
+    """Part of a slide (x, y, width, height at level 0) as a picture of ``size``, from the level that suits."""
+    level = slide.best_level(box[2] / size[0])
+    x, y, width, height = (length / slide.level_downsamples[level] for length in box)
+    return slide.resampled(level, (x, y, x + width, y + height), size)
 
 
 def refuse_nothing(done: Any, failures: Mapping[str, str], what: str) -> None:

@@ -14,8 +14,9 @@ import numpy as np
 
 from panther.engine import stream
 from panther.errors import InputError
-from panther.explain.atlas import AtlasJob, AtlasSettings, Kind, Pool, describe_slide, patients_of, summed_up
+from panther.explain.atlas import AtlasSettings, Kind, Pool, describe_slide, patients_of, summed_up
 from panther.explain.atlas_files import to_dict
+from panther.explain.scene import SlideJob
 from panther.explain.shares import Proportions, as_proportions
 from panther.storage.files import read_json
 from panther.viewer.workbench import Workbench
@@ -49,7 +50,9 @@ class Gallery:
         self._settings = AtlasSettings(bench.settings, EXEMPLARS, kinds=KINDS)
         slides = {name: one for name, one in bench.contents.slides.items() if one.features is not None}
         patients = patients_in(bench, list(slides))
-        self._jobs = [AtlasJob(one.features, patients[name], one.image) for name, one in slides.items() if one.features]
+        self._jobs = [
+            SlideJob(one.features, one.image, patient=patients[name]) for name, one in slides.items() if one.features
+        ]
         self._pool = Pool(len(self._prototypes), self._settings)
         self._failures: dict[str, str] = {}
         self._lock = threading.Lock()

@@ -13,7 +13,7 @@ import pytest
 import torch
 from matplotlib.text import Text
 
-from panther.charts import prototypes, results, survival
+from panther.charts import prototypes, results
 from panther.charts.chart import Chart
 from panther.charts.style import save, tint
 from panther.charts.to_matplotlib import draw
@@ -42,7 +42,7 @@ def comparison() -> Chart:
 
 
 CHARTS: dict[str, Callable[[], Chart]] = {
-    "shares": lambda: prototypes.shares(NAMES, [0.2, 0.8], COLOURS, "share", ([0.1, np.nan], [0.3, np.nan])),
+    "shares": lambda: prototypes.shares(NAMES, [0.2, 0.8], COLOURS, "share", [0.1, np.nan], [0.3, np.nan]),
     "group_shares": lambda: prototypes.group_shares(NAMES, [GROUP, GROUP], TESTS, BROKEN),
     "correlations": lambda: prototypes.correlations(NAMES, [0.3, np.nan], TESTS, BROKEN),
     "cooccurrence": lambda: prototypes.cooccurrence(NAMES, np.full((2, 2), np.nan)),
@@ -71,7 +71,7 @@ CHARTS: dict[str, Callable[[], Chart]] = {
     "scatter_by_number": lambda: results.scatter(
         NUMBERS[:3], ["a", "b", "c"], np.array([1.0, 2, 3]), ("PC 1", "PC 2"), BROKEN
     ),
-    "survival_curves": lambda: survival.survival_curves({BROKEN: CURVE, "low": CURVE}),
+    "survival_curves": lambda: results.survival_curves({BROKEN: CURVE, "low": CURVE}),
     "reliability_curves": lambda: results.reliability_curves(
         {"raw": results.Reliability(*NUMBERS[:4].T, *NUMBERS[:4].T)}, BROKEN
     ),
@@ -82,7 +82,7 @@ PLAIN = ("learning_curves",)  # holds nothing that people wrote
 def test_no_chart_is_missing_above() -> None:
     made = {
         name
-        for room in (prototypes, results, survival)
+        for room in (prototypes, results)
         for name, value in vars(room).items()
         if inspect.isfunction(value) and value.__module__ == room.__name__ and not name.startswith("_")
         if inspect.signature(value).return_annotation is Chart
@@ -135,7 +135,7 @@ def test_p_values_stand_beside_their_rows_in_both() -> None:
 
 @pytest.mark.parametrize("width", [330, 860])
 def test_the_legend_of_survival_lies_above_the_curves(width: int) -> None:
-    chart = survival.survival_curves({f"group {k}": CURVE for k in range(3)})
+    chart = results.survival_curves({f"group {k}": CURVE for k in range(3)})
     figure = replace(chart, size=(width, 400), title="title").figure()
     figure.draw_without_rendering()
     ax = figure.axes[0]

@@ -10,7 +10,6 @@ from known_regions import COLOURS, SIDE, tissue_at, write_bag, write_slide
 from panther.engine import Work, map_slides
 from panther.errors import InputError
 from panther.explain.atlas import (
-    AtlasJob,
     AtlasSettings,
     Exemplar,
     PatchesToRead,
@@ -21,7 +20,7 @@ from panther.explain.atlas import (
     random_ranks,
     read_patches,
 )
-from panther.explain.scene import MapSettings, slide_jobs
+from panther.explain.scene import MapSettings, SlideJob, slide_jobs
 from panther.storage.bags import list_bags
 from panther.storage.prototypes import load_prototypes
 from panther.types import Bag, Prototypes
@@ -86,7 +85,7 @@ def cohort(d=6, c=3):
         labels = torch.randint(c, (50,), generator=generator)
         features = centroids[labels] + torch.randn(50, d, generator=generator)
         coords = torch.tensor([(256 * (i % 10), 256 * (i // 10)) for i in range(50)])
-        jobs.append(AtlasJob(Bag(f"s{number}", features, lambda coords=coords: coords), f"p{number // 2}"))
+        jobs.append(SlideJob(Bag(f"s{number}", features, lambda coords=coords: coords), patient=f"p{number // 2}"))
     return jobs, Prototypes(centroids)
 
 
@@ -129,7 +128,7 @@ def test_optimal_transport_counts_members_because_its_weights_are_even():
 def test_pictures_are_the_patches_of_the_slide(tmp_path):
     image, features, prototypes = write_slide(tmp_path)
     (ref,) = list_bags(features).refs
-    found = atlas_of([AtlasJob(ref, "p", image)], load_prototypes(prototypes), AtlasSettings(exemplars=4))
+    found = atlas_of([SlideJob(ref, image, patient="p")], load_prototypes(prototypes), AtlasSettings(exemplars=4))
     assert set(found.pictures) == set(range(len(found.exemplars)))
     for index, pixels in found.pictures.items():
         one = found.exemplars[index]

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from cli.running import Runner
-from panther.charts.survival import survival_curves
+from panther.charts.results import survival_curves
 from panther.evaluation.shift import site_shift
 from panther.evaluation.survival_metrics import kaplan_meier
 from panther.report.checks import checks

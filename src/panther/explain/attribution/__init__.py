@@ -26,7 +26,7 @@ from panther.explain.attribution.mathematics import (
     shapley_by_enumeration,
     shapley_by_permutation,
 )
-from panther.explain.names import Naming, colours, label
+from panther.explain.names import Naming, colours, label, plain_names
 from panther.models.blocks import Block
 from panther.models.heads import Flat
 from panther.models.losses import risk_from_hazards
@@ -121,7 +121,7 @@ class Attribution:
     @property
     def names(self) -> dict[int, str]:
         """Names of the prototypes by their number."""
-        return {prototype: naming.name for prototype, naming in self.namings.items() if naming.name}
+        return plain_names(self.namings)
 
     @property
     def gap(self) -> float:

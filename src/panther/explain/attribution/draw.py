@@ -20,7 +20,7 @@ from panther.explain.attribution.mathematics import by_block, largest_pairs
 from panther.explain.maps import map_slide
 from panther.explain.names import label
 from panther.explain.scene import MapSettings, SlideJob
-from panther.explain.slide_map import DIVERGING, SlideMap, heat_colours, value_pixels
+from panther.explain.slide_map import SlideMap
 from panther.storage.bags import BagRef
 from panther.storage.files import write_json
 from panther.storage.names import as_text
@@ -126,33 +126,20 @@ def patch_values(assignment: np.ndarray, contributions: np.ndarray) -> np.ndarra
 
 @plain_text
 def draw_attribution(slide_map: SlideMap, outputs: Sequence[Shown]) -> Any:
-    """Original (where there is an image) beside what each patch's prototype adds to the outputs; returns a matplotlib figure."""
+    """Original (where there is an image) beside the contributions of the patches' prototypes; returns a matplotlib figure."""
     slide_map = slide_map.within(draw.PANEL)
-    unit = draw.unit_of(slide_map)
     limit = max(float(np.abs(shown.contributions).max()) for shown in outputs)
     panels = draw.original(slide_map)
     for shown in outputs:
-        pixels = value_pixels(slide_map, patch_values(slide_map.assignment, shown.contributions), limit)
-        panels.append((f"what adds to {shown.output} (red) or takes from it (blue)", pixels))
-    listed = np.argsort(-np.abs(outputs[0].contributions), kind="stable")[:LISTED].tolist()
-    letters = max(len(short(slide_map.title(c))) for c in listed)
-    text = (86 + 6.6 * letters) * unit
-    sheet = draw.Sheet(panels, text + 110 * unit, unit, least=(len(listed) + 3) * draw.ROW * unit)
-    _list(sheet, slide_map, outputs[0], listed, limit)
-    draw.colour_bar(sheet, draw.ColourBar("contribution of the patch's prototype", DIVERGING, (-limit, limit), 94))
-    draw.add_scale_bar_and_outline(sheet, slide_map)
-    return sheet.figure
-
-
-def _list(sheet: draw.Sheet, slide_map: SlideMap, shown: Shown, listed: Sequence[int], limit: float) -> None:
-    """Prototypes of the largest contributions, with their numbers."""
-    unit = sheet.unit
-    sheet.write(sheet.right, sheet.head + 0.5 * draw.ROW * unit, short(shown.output, 24), size=8, weight="bold")
-    for line, c in enumerate(listed):
-        value = float(shown.contributions[c])
-        colour = heat_colours(np.array([(value / limit + 1) / 2 if limit > 0 else 0.5]), DIVERGING)[0] / 255
-        texts = f"{value:+.3f}", short(slide_map.title(c))
-        sheet.legend_line(sheet.right, sheet.head + (line + 1.7) * draw.ROW * unit, tuple(colour), texts, (16, 66))
+        pixels = draw.value_pixels(slide_map, patch_values(slide_map.assignment, shown.contributions), limit)
+        panels.append((f"adds to {shown.output} (red) or takes from it (blue)", pixels))
+    values = outputs[0].contributions
+    largest = np.argsort(-np.abs(values), kind="stable")[:LISTED]
+    colours = draw.heat_colours((values / (limit or 1) + 1) / 2, draw.DIVERGING) / 255
+    lines = [(tuple(colours[c]), f"{values[c]:+.3f}", short(slide_map.title(c))) for c in largest.tolist()]
+    legend = draw.Legend(short(outputs[0].output, 24), lines, (16, 66))
+    bar = draw.ColourBar("contribution of the patch's prototype", draw.DIVERGING, (-limit, limit), 94)
+    return draw.draw_sheet(slide_map, panels, draw.unit_of(slide_map), legend, bar)
 
 
 def write_attribution(attribution: Attribution, folder: Path) -> list[Path]:

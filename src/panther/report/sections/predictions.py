@@ -13,8 +13,8 @@ from panther.charts.results import (
     observed_and_predicted,
     reliability_curves,
     roc,
+    survival_curves,
 )
-from panther.charts.survival import survival_curves
 from panther.evaluation import metrics
 from panther.evaluation.metrics import LOWER_IS_BETTER, pearson
 from panther.evaluation.survival_metrics import LogRank, kaplan_meier, log_rank, risk_groups
