@@ -156,8 +156,8 @@ def _heat(mark: Heat, chart: Chart) -> list[Trace]:
 
 def _boxes(mark: Boxes, chart: Chart) -> list[Trace]:
     box: Trace = dict(zip(("lowerfence", "q1", "median", "q3", "upperfence"), mark.quantiles, strict=True))
-    look: Trace = {"name": text(mark.name), "marker": {"color": mark.colour}, "line": {"width": 1.3}}
-    return [{"type": "box", "x": range(mark.quantiles.shape[1])} | look | box]
+    trace: Trace = {"type": "box", "name": text(mark.name), "x": range(mark.quantiles.shape[1])} | box
+    return [trace | {"marker": {"color": mark.colour}, "line": {"width": 1.3}}]
 
 
 def _references(chart: Chart, layout: dict[str, Any]) -> None:

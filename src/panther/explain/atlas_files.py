@@ -65,7 +65,7 @@ def draw_overview(atlas: Atlas) -> Any:
     if not atlas.pictures:
         return share_chart(to_dict(atlas)).figure()
     nearest = [(*atlas.chosen(c, "nearest"), *[None] * TILES)[:TILES] for c in range(atlas.prototypes)]
-    sheet = Sheet([("", framed_patch(atlas, index, SIDE)) for row in nearest for index in row], 420, 1.0, len(nearest))
+    sheet = Sheet([("", framed_patch(atlas, index, SIDE)) for row in nearest for index in row], 440, 1.0, len(nearest))
     for c in range(atlas.prototypes):
         top = sheet.head + c * (SIDE + sheet.head) + SIDE / 2
         sheet.legend_line(sheet.right, top - 20, atlas.colours[c], ("", short(atlas.title(c), 50)), (18, 18))
@@ -94,7 +94,7 @@ Content = Mapping[str, Any]  # of `atlas.json`
 
 
 def write_atlas(atlas: Atlas, folder: Path) -> list[Path]:
-    """Write everything; pictures of an earlier atlas in the same folder that this one does not have are removed."""
+    """Write everything; remaining pictures of an earlier atlas in the same folder are removed."""
     content = to_dict(atlas)
     written = _write_pictures(atlas, content, folder)
     columns = [f"C{c}" for c in range(atlas.prototypes)]
@@ -127,7 +127,7 @@ def write_atlas(atlas: Atlas, folder: Path) -> list[Path]:
     if atlas.source is not None:
         written.append(folder / PROTOTYPES)
         save_prototypes(atlas.source, written[-1])
-    written.append(folder / "atlas.json")  # last: where it is, everything that it names is there
+    written.append(folder / "atlas.json")  # last: its pictures and tables are complete
     write_json(written[-1], content)
     for path in {*folder.glob("*.png"), *folder.glob("exemplars/*.jpg")} - set(written):
         if OURS.fullmatch(path.relative_to(folder).as_posix()):
@@ -167,8 +167,8 @@ def to_dict(atlas: Atlas) -> dict[str, Any]:
             }
             for c, (share, members) in enumerate(zip(atlas.shares, atlas.members.T, strict=True))
         ],
-        "groups": [_plain(asdict(one)) for one in atlas.groups],
-        "tests": [_plain(asdict(one)) for one in atlas.tests],
+        "groups": [_plain(asdict(group)) for group in atlas.groups],
+        "tests": [_plain(asdict(test)) for test in atlas.tests],
         "correction": "Holm, over the prototypes of a column",
         "cooccurrence": _matrix(atlas.cooccurrence),
         "neighbours": _matrix(atlas.touching.log_ratio().round(6)),
@@ -203,11 +203,11 @@ def _write_pictures(atlas: Atlas, content: Content, folder: Path) -> list[Path]:
 
 
 def _free_name(column: str, taken: Iterable[str]) -> str:
-    """Name of a column's picture; a number is added where another column has it (some disks take A and a for one)."""
-    before = {name.casefold() for name in taken}
+    """Name of a column's picture, with a number where it is taken (some disks ignore case)."""
+    in_use = {name.casefold() for name in taken}
     name = "groups." + re.sub(r"[^\w-]+", "_", column)
     numbered = (f"{name}-{number}" for number in count(2))
-    return next(one for one in chain([name], numbered) if one.casefold() not in before)
+    return next(free for free in chain([name], numbered) if free.casefold() not in in_use)
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
@@ -250,7 +250,7 @@ def group_charts(content: Content, names: Sequence[str] | None = None) -> dict[s
 
 
 def relation_charts(content: Content, names: Sequence[str] | None = None) -> dict[str, Chart]:
-    """Which prototypes occur together and which touch each other, by the names that `atlas.json` has; empty matrices are left out."""
+    """Co-occurrence and contacts of prototypes, by their keys in `atlas.json`; empty matrices are left out."""
     names = names or _names(content)
     kinds = {"cooccurrence": cooccurrence, "neighbours": contacts}
     values = {kind: np.array(content.get(kind) or [], float) for kind in kinds}  # None becomes NaN

@@ -31,7 +31,7 @@ from panther.statistics import first_bad_row
 from panther.statistics.upload import near
 from panther.types import Bag, Prototypes
 
-UNIFORM = 0.95  # of the patches: attention spread over more than this share of them says little
+UNIFORM = 0.95  # share of the patches over which attention is spread, from which a note is due
 
 
 class Attention(NamedTuple):
@@ -43,7 +43,7 @@ class Attention(NamedTuple):
 
 @dataclass(frozen=True)
 class Scale:
-    """How attention becomes a colour; both are within the slide, because attention adds up to 1 whatever the slide holds."""
+    """Scale of the colours, relative to the slide because the attention of every slide adds up to 1."""
 
     label: str
     of: Callable[[np.ndarray], np.ndarray]  # (N, k) -> (N, k) from 0 to 1
@@ -61,7 +61,7 @@ SCALES = {
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionMap(SlideMap):
-    """Map of a network's attention; ``assignment`` (N, k) is the attention as it is shown, scaled from 0 to 1."""
+    """Map of a network's attention; ``assignment`` (N, k) is the attention scaled from 0 to 1."""
 
     attention: Attention
     titles: tuple[str, ...]  # k
@@ -81,11 +81,11 @@ class AttentionMap(SlideMap):
 
     @property
     def summary(self) -> str:
-        """Prediction, and on how many patches the attention lies."""
+        """Prediction, and the number of patches that share the attention."""
         return f"{self.predicted}, attention spread over about {self.effective:,.0f}"
 
     def numbers(self) -> dict[str, Any]:
-        """Plain values: the prediction, and on how many patches the attention lies."""
+        """Plain values: the prediction, and the number of patches that share the attention."""
         return {"effective_patches": self.effective, "prediction": dict(self.prediction)}
 
     def drawings(self, prototypes: Sequence[int] | None = None) -> dict[str, Callable[[], Any]]:
@@ -93,7 +93,7 @@ class AttentionMap(SlideMap):
         return {"attention": lambda: draw_attention(self), "side_by_side": lambda: draw_attention_beside(self)}
 
     def notes(self, formats: Sequence[str] = ()) -> list[str]:
-        """What the map lacks, and whether the attention is nearly uniform."""
+        """Sentences about what is missing from the map, and about attention that is nearly uniform."""
         notes, patches = super().notes(formats), len(self.assignment)
         if self.effective > UNIFORM * patches and patches > 1:
             notes.append(
@@ -104,13 +104,13 @@ class AttentionMap(SlideMap):
 
 
 def shown_by(model: Model | Path | str) -> tuple[Prototypes | None, str, dict[str, Any], Model | None]:
-    """What a model's map shows: its prototypes with method and options, or the network itself."""
+    """Prototypes, method and options of a model's map, or the network."""
     trained = as_model(model)
     if trained.scaler is None:
         return None, trained.method.name, {}, trained
     if trained.prototypes is None:
         raise InputError(
-            f"model: stands on {trained.method.title!r}, which assigns patches to no prototypes, expected panther, ot, h2t, protocounts or a network"
+            f"model: {trained.method.title!r} assigns no patches, expected panther, ot, h2t, protocounts or a network"
         )
     return trained.prototypes, trained.method.name, dict(trained.method.options), None
 
@@ -142,18 +142,18 @@ def map_attention(
 ) -> AttentionMap:
     """Attention of one slide, over its image or without one on the grid of its coordinates."""
     settings = settings or MapSettings()
-    scene = place(bag, settings, image, contours)
+    cells, view, outline = place(bag, settings, image, contours)
     received = attention(bag, model, settings.device)
     shares = SCALES[scale].of(received.weights).astype(np.float32)
     probabilities = received.prediction.get("probabilities")
     main = 0 if probabilities is None or shares.shape[1] == 1 else int(probabilities[0].argmax())
     return AttentionMap(
         bag.slide_id,
-        scene.grid,
+        cells,
         shares,
         shares.mean(0),
-        scene.view,
-        outline=scene.outline,
+        view,
+        outline=outline,
         colours=heat_colours(shares[:, main]),
         paint=settings.paint,
         attention=received,
@@ -186,7 +186,7 @@ def draw_attention_beside(attention_map: AttentionMap) -> Any:
     return draw_sheet(shown, panels, unit_of(shown), bar=ColourBar(attention_map.scale.label))
 
 
-# outputs of a network, where they are not what it predicts
+# outputs of a network that differ from its predictions
 OUTPUTS = {"nll": "time bin", "ordinal": "threshold"}
 
 
@@ -201,7 +201,7 @@ def attention_titles(model: Model, columns: int) -> tuple[str, ...]:
 
 
 def _predicted(model: Model, prediction: dict[str, np.ndarray]) -> dict[str, float]:
-    """Prediction in words: the class and its probability, each label's probability, the risk, or the value."""
+    """Likeliest class and its probability, each label's probability, the risk, or the value."""
     row = model.task.numbers(prediction)[0]
     values = {name: float(value) for name, value in zip(model.task.output_names, row, strict=True)}
     likeliest = max(values, key=values.__getitem__)

@@ -1,4 +1,4 @@
-"""How much of each prototype slides, patients and groups have: read from embeddings or tables, joined, compared."""
+"""Shares of the prototypes in slides, patients and groups: read from embeddings or tables, pooled, compared."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import anndata
     import pandas as pd
 
-SAME = 1e-6  # proportions that differ by less are the same: one patch in a million
+SAME = 1e-6  # proportions that differ by less are equal: one patch in a million
 RESAMPLES = 1000
 FEWEST = 3  # patients that a group needs to take part in a test
 DIGITS = 6  # of a share that count in a test: a posterior of 1e-20 is not more than one of 1e-30
@@ -37,7 +37,7 @@ def pooled(pi: np.ndarray, patches: np.ndarray) -> np.ndarray:
 
     .. math:: \pi_c = \sum_s N_s \pi_{sc} / \sum_s N_s
 
-    That is the pi of all patches together, so it does not matter over how many slides the tissue was cut.
+    That is the pi of all patches together, whatever the number of slides.
     """
     return (patches / patches.sum()) @ pi
 
@@ -122,7 +122,7 @@ class GroupShare:
 
 @dataclass(frozen=True)
 class ShareTest:
-    """Does the share of a prototype differ between groups, or change with a number?"""
+    """Test of a difference between groups in the share of a prototype, or of a trend with a number."""
 
     column: str
     prototype: int
@@ -133,7 +133,7 @@ class ShareTest:
 
 
 def patient_means(weights: np.ndarray, patients: Sequence[str], patches: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """Patients in order, and the pi (P, C) of each from its slides' pi (n, C) and patches (n,): one with ten slides counts once."""
+    """Sorted patients, and the pi (P, C) of each from its slides' pi (n, C) and patches (n,)."""
     names, member = np.unique(np.asarray(patients, dtype=str), return_inverse=True)
     means = [pooled(weights[member == p], patches[member == p]) for p in range(len(names))]
     return names.tolist(), np.stack(means)
@@ -141,11 +141,9 @@ def patient_means(weights: np.ndarray, patients: Sequence[str], patches: np.ndar
 
 def mean_intervals(shares: np.ndarray, seed: int = 0, resamples: int = RESAMPLES) -> list[Interval]:
     """Mean of each column of (P, C) and its 95 % percentile interval over patients; no interval from one patient alone."""
-    count = shares.shape[1]
     if len(shares) < 2:
-        return [Interval(float(shares[:, c].mean()), np.nan, np.nan, 0) for c in range(count)]
-    by_prototype = intervals(_resampled_means(shares, seed, resamples))
-    return [by_prototype[str(c)] for c in range(count)]
+        return [Interval(float(mean), np.nan, np.nan, 0) for mean in shares.mean(0)]
+    return list(intervals(_resampled_means(shares, seed, resamples)).values())
 
 
 def difference_intervals(first: np.ndarray, second: np.ndarray, seed: int = 0, resamples: int = RESAMPLES) -> list[Interval]:  # fmt: skip
@@ -153,11 +151,10 @@ def difference_intervals(first: np.ndarray, second: np.ndarray, seed: int = 0, r
 
     The groups have no patient in common, so each is resampled on its own; no interval where one has one patient alone.
     """
-    count = first.shape[1]
     if min(len(first), len(second)) < 2:
         return [Interval(float(gap), np.nan, np.nan, 0) for gap in first.mean(0) - second.mean(0)]
-    gaps = differences(_resampled_means(first, seed, resamples), _resampled_means(second, seed + 1, resamples))
-    return [gaps[str(c)] for c in range(count)]
+    resampled = (_resampled_means(first, seed, resamples), _resampled_means(second, seed + 1, resamples))
+    return list(differences(*resampled).values())
 
 
 def _resampled_means(shares: np.ndarray, seed: int, resamples: int) -> Resampled:
@@ -169,7 +166,7 @@ def _resampled_means(shares: np.ndarray, seed: int, resamples: int) -> Resampled
 
 
 def factor_of(rows: "pd.DataFrame", name: str, source: str, patients: Mapping[str, str], *, categories: bool) -> Factor:
-    """Column of the clinical table as one value per patient; ``categories``: numbers are only names."""
+    """Column of the clinical table with one value per patient; ``categories``: numbers are only names."""
     if name not in rows.columns:
         raise InputError(f"{source}: there is no column {name!r}, expected one of {listed(rows.columns)}")
     texts = plain_labels(rows[name] if categories else with_points(rows[name], name, source))
@@ -216,13 +213,13 @@ def share_tests(column: Factor, patients: Sequence[str], shares: np.ndarray) -> 
     p-values are Holm's over the C prototypes of this column. Also returns notes: what was left out of the tests, and why.
     """
     shares = np.round(shares, DIGITS)
-    here = [i for i, patient in enumerate(patients) if patient in column.values]
-    values, known = np.array([column.values[patients[i]] for i in here]), shares[here]
+    known = [i for i, patient in enumerate(patients) if patient in column.values]
+    values = np.array([column.values[patients[i]] for i in known])
     notes = []
     if column.ordered:
         name, groups = "Spearman", [values.astype(float)]
-        if len(here) < FEWEST:
-            notes.append(f"{column.column}: {len(here)} patients are too few for a test.")
+        if len(known) < FEWEST:
+            notes.append(f"{column.column}: {len(known)} patients are too few for a test.")
     else:
         levels, sizes = np.unique(values, return_counts=True)
         kept, small = levels[sizes >= FEWEST], levels[sizes < FEWEST]
@@ -233,7 +230,7 @@ def share_tests(column: Factor, patients: Sequence[str], shares: np.ndarray) -> 
             return [], notes
         name = "Mann-Whitney" if len(kept) == 2 else "Kruskal-Wallis"
         groups = [values == level for level in kept]
-    results = [_test(name, groups, column_shares) for column_shares in known.T]
+    results = [_test(name, groups, column_shares) for column_shares in shares[known].T]
     corrected = holm([p for _, p in results])
     rows = zip(results, corrected, strict=True)
     return [ShareTest(column.column, c, name, *result, p) for c, (result, p) in enumerate(rows)], notes
