@@ -19,11 +19,11 @@ from panther.explain.slide_map import (
     SMALL_PANEL,
     ColourBar,
     SlideMap,
-    draw_sheet,
     heat_colours,
     heat_pixels,
     original,
     rows_for,
+    sheet_figure,
     unit_of,
 )
 from panther.models.model import Model, as_model, check_bag
@@ -174,7 +174,7 @@ def draw_attention(attention_map: AttentionMap) -> Any:
         shown = shown.within(SMALL_PANEL)
     panels = [(title, heat_pixels(shown, k)) for k, title in enumerate(titles)]
     bar, rows = ColourBar(attention_map.scale.label), rows_for(shown, len(panels))
-    return draw_sheet(shown, panels, unit_of(shown), bar=bar, rows=rows)
+    return sheet_figure(shown, panels, unit_of(shown), bar=bar, rows=rows)
 
 
 @plain_text
@@ -183,7 +183,7 @@ def draw_attention_beside(attention_map: AttentionMap) -> Any:
     shown, main = attention_map.within(PANEL), attention_map.main
     title = f"{attention_map.titles[main]} (predicted: {attention_map.predicted})"
     panels = [*original(shown), (title, heat_pixels(shown, main))]
-    return draw_sheet(shown, panels, unit_of(shown), bar=ColourBar(attention_map.scale.label))
+    return sheet_figure(shown, panels, unit_of(shown), bar=ColourBar(attention_map.scale.label))
 
 
 # outputs of a network that differ from its predictions

@@ -234,7 +234,7 @@ def rows_for(slide_map: SlideMap, pictures: int) -> int:
     return max(1, round((pictures * slide_map.view.size[0] / slide_map.view.size[1] / 1.6) ** 0.5))
 
 
-def draw_sheet(
+def sheet_figure(
     slide_map: SlideMap,
     panels: Sequence[Panel],
     unit: float,
@@ -285,14 +285,14 @@ def prototype_legend(slide_map: SlideMap) -> Legend:
 def draw_map(slide_map: SlideMap) -> Any:
     """Prototype of every patch over the slide, with a legend of names and pi; returns a matplotlib figure."""
     panels = [(slide_map.slide, map_pixels(slide_map))]
-    return draw_sheet(slide_map, panels, unit_of(slide_map), prototype_legend(slide_map))
+    return sheet_figure(slide_map, panels, unit_of(slide_map), prototype_legend(slide_map))
 
 
 @plain_text
 def draw_heatmap(slide_map: SlideMap, prototype: int) -> Any:
     """Share of one prototype in every patch, from 0 to 1; returns a matplotlib figure."""
     title = f"{slide_map.slide}: {_with_weight(slide_map, prototype)}"
-    return draw_sheet(slide_map, [(title, heat_pixels(slide_map, prototype))], unit_of(slide_map), bar=ColourBar())
+    return sheet_figure(slide_map, [(title, heat_pixels(slide_map, prototype))], unit_of(slide_map), bar=ColourBar())
 
 
 @plain_text
@@ -301,7 +301,7 @@ def draw_heatmaps(slide_map: SlideMap, prototypes: Sequence[int] | None = None) 
     slide_map = slide_map.within(SMALL_PANEL)
     chosen = range(slide_map.prototypes) if prototypes is None else prototypes
     panels = [(_with_weight(slide_map, c), heat_pixels(slide_map, c)) for c in chosen]
-    return draw_sheet(slide_map, panels, 1.0, bar=ColourBar(), rows=rows_for(slide_map, len(panels)))
+    return sheet_figure(slide_map, panels, 1.0, bar=ColourBar(), rows=rows_for(slide_map, len(panels)))
 
 
 @plain_text
@@ -313,7 +313,7 @@ def draw_side_by_side(slide_map: SlideMap, prototype: int) -> Any:
         (f"{slide_map.slide}: prototypes", map_pixels(slide_map)),
         (f"share of {_with_weight(slide_map, prototype)}: dark 0, yellow 1", heat_pixels(slide_map, prototype)),
     ]
-    return draw_sheet(slide_map, panels, BESIDE * unit_of(slide_map), prototype_legend(slide_map))
+    return sheet_figure(slide_map, panels, BESIDE * unit_of(slide_map), prototype_legend(slide_map))
 
 
 def bar_length(width_um: float) -> float:

@@ -57,7 +57,7 @@ def draw_classes(slide_map: SlideMap, by_prototype: SlideMap, by_patch: SlideMap
         for k, name in by_patch.names.items()
     ]
     legend = draw.Legend("prototypes | patches", lines, (16, 90))
-    return draw.draw_sheet(slide_map, [*draw.original(slide_map), *maps.items()], draw.unit_of(slide_map), legend)
+    return draw.sheet_figure(slide_map, [*draw.original(slide_map), *maps.items()], draw.unit_of(slide_map), legend)
 
 
 @dataclass(frozen=True)
