@@ -167,7 +167,8 @@ def map_attention(
 @plain_text
 def draw_attention(attention_map: AttentionMap) -> Any:
     """Heatmap of the attention, one for each output where the network has several; returns a matplotlib figure."""
-    shown, titles = attention_map, attention_map.titles
+    shown: SlideMap = attention_map
+    titles = attention_map.titles
     if len(titles) == 1:
         titles = (f"{shown.slide}: {titles[0]}",)
     else:

@@ -249,12 +249,8 @@ def sheet_figure(
         room += legend.column * -(-len(legend.lines) // per_column)
         least = (per_column + 1) * ROW + 30
     sheet = Sheet(panels, room * unit, unit, rows, least * unit)
-    for number, (colour, *texts) in enumerate(() if legend is None else legend.lines):
-        column, line = divmod(number, per_column)
-        left, top = sheet.right + column * legend.column * unit, sheet.head + (line + 1.5) * ROW * unit
-        if line == 0:
-            sheet.write(left + legend.at[0] * unit, top - ROW * unit, legend.heading, size=8)
-        sheet.legend_line(left, top, colour, texts, legend.at)
+    if legend is not None:
+        legend.draw(sheet, per_column)
     if bar is not None:
         colour_bar(sheet, bar)
     add_scale_bar_and_outline(sheet, slide_map)
@@ -272,6 +268,16 @@ class Legend(NamedTuple):
     def column(self) -> float:
         """Width of a column, units."""
         return self.at[1] + 24 + 6.6 * max(len(name) for *_, name in self.lines)
+
+    def draw(self, sheet: Sheet, per_column: int) -> None:
+        """Write it at the right of a sheet."""
+        unit = sheet.unit
+        for number, (colour, *texts) in enumerate(self.lines):
+            column, line = divmod(number, per_column)
+            left, top = sheet.right + column * self.column * unit, sheet.head + (line + 1.5) * ROW * unit
+            if line == 0:
+                sheet.write(left + self.at[0] * unit, top - ROW * unit, self.heading, size=8)
+            sheet.legend_line(left, top, colour, texts, self.at)
 
 
 def prototype_legend(slide_map: SlideMap) -> Legend:

@@ -23,14 +23,14 @@ from panther.models.probes import fit_logistic, inner_folds
 from panther.models.scaling import Scaler, moments
 from panther.patches import encoder_words, same_encoder
 from panther.statistics import first_bad_row
-from panther.storage.bags import BagRef, list_bags
+from panther.storage.bags import list_bags
 from panther.storage.clinical import SLIDE_COLUMNS, find_column
 from panther.storage.names import without_suffix
 from panther.storage.readers import BAG_SUFFIXES
 from panther.storage.tables import as_table, source_of
 from panther.storage.tensors import TensorFileError, read_tensors, write_tensors
 from panther.storage.trident import tile_names
-from panther.types import Bag, Prototypes, Rows
+from panther.types import Bag, Openable, Prototypes, Rows
 from panther.version import __version__
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def encode_images(folder: Path, images: Sequence[str], pipeline: "Pipeline") -> 
 def read_features(folder: Path, per_class: int, seed: int) -> LabelledTiles:
     """Features of labelled patches: `CLASS/*.h5` (one file per slide), or `CLASS.h5`, as `panther slides` makes of tiles."""
     folders = _class_folders(folder)
-    refs: dict[str, Sequence[BagRef]] = {name: list_bags(folder / name).refs for name in folders}
+    refs: dict[str, Sequence[Openable]] = {name: list_bags(folder / name).refs for name in folders}
     if not folders:
         refs = {ref.sample: (ref,) for ref in list_bags(folder).refs}
     classes = _checked_classes(folder, list(refs))
