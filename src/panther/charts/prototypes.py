@@ -137,7 +137,7 @@ def contribution_swarm(names: Sequence[str], values: np.ndarray, colours: Sequen
 
 
 def swarm_offsets(values: np.ndarray, width: float) -> np.ndarray:
-    """Heights (n,) within +-0.38 that move apart points whose values share a bin of this width."""
+    """Heights (n,) within +-0.38 that separate points with values in the same bin of this width."""
     bins = np.floor(values / width).astype(np.int64)
     offset = np.zeros(len(values))
     largest = max(int(np.unique(bins, return_counts=True)[1].max()), 8)

@@ -10,7 +10,7 @@ from panther.charts.chart import AtRisk, Axis, Bars, Boxes, Chart, Dash, Heat, L
 from panther.charts.style import BLUE, FAINT, MARKERS, ORANGE, group_colour
 from panther.evaluation.survival_metrics import KaplanMeier, number_at_risk, round_times
 
-MOST_GROUPS = 8  # more cannot be told apart; the smaller ones become "other"
+MOST_GROUPS = 8  # more cannot be distinguished; the smaller ones become "other"
 DASHES: tuple[Dash, ...] = ("solid", "dash", "dot")
 Look = tuple[str, Dash]  # colour and dash of a curve
 LOOKS: dict[str, tuple[str, Dash, str]] = {"raw": (FAINT, "dash", "circle"), "calibrated": (BLUE, "solid", "square")}
@@ -25,7 +25,7 @@ def stacked(rows: Sequence[str], groups: Sequence[str], counts: np.ndarray, titl
 
 
 def histogram(values: np.ndarray, title: str, bins: int = 30) -> Chart:
-    """How often each size occurs."""
+    """Histogram of sizes."""
     count, edges = np.histogram(values, bins=bins)
     middle, width = (edges[1:] + edges[:-1]) / 2, float(edges[1] - edges[0])
     bars = Bars(count, at=middle, width=0.94 * width, vertical=True)

@@ -12,7 +12,7 @@ from panther.charts.style import DIVERGING, FAINT, GREY, GRID, INK, SEQUENTIAL, 
 
 Trace = dict[str, Any]
 FONT = "Inter, 'Helvetica Neue', Helvetica, Arial, sans-serif"
-# pixels: a row of numbers under the ticks, the space above them, what lies outside the axes
+# pixels: a row of numbers under the ticks, the space above them, margins of the axes
 ROW, GAP, MARGINS = 20, 40, 120
 QUIET = {"showlegend": False, "hoverinfo": "skip"}
 
@@ -217,11 +217,11 @@ def text(words: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Value for JSON: numbers of six digits, which are enough to draw with, and null for what is not a number."""
+    """Value for JSON: numbers of six digits, enough for drawing, and null for NaN and infinity."""
     return json.loads(
         json.dumps(value, default=_listed),
         parse_float=lambda digits: float(f"{float(digits):.6g}"),
-        parse_constant=lambda _: None,  # NaN and infinity
+        parse_constant=lambda _: None,
     )
 
 

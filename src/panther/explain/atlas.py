@@ -51,7 +51,7 @@ class Place:
 
     x: float
     y: float
-    side: float | None  # None: the file does not tell, and it could not be inferred
+    side: float | None  # None: not in the file, and not inferred
     unit: str = "px"  # of all three: "px" at level 0, or "um"
     mpp: float | None = None  # of the slide's level 0, where the feature file records it
 
@@ -137,7 +137,7 @@ def read_patches(patches: PatchesToRead) -> list[np.ndarray]:
 def _read(slide: Slide, place: Place) -> np.ndarray:
     factor = 1.0 if place.unit == "px" else 1 / slide.mpp
     if place.side is None:
-        raise InputError(f"{slide.path.name}: the feature file does not tell the patches' size; there are no pictures.")
+        raise InputError(f"{slide.path.name}: the feature file has no patch size, which pictures require")
     x, y, side = place.x * factor, place.y * factor, place.side * factor
     width, height = slide.dimensions
     if not (0 <= x + side / 2 <= width and 0 <= y + side / 2 <= height):
@@ -149,7 +149,7 @@ def _read(slide: Slide, place: Place) -> np.ndarray:
     return read_box(slide, (x, y, side, side), (size, size))
 
 
-EVEN = frozenset({"ot"})  # methods whose plan gives every prototype the share 1/C on every slide: no information
+EVEN = frozenset({"ot"})  # methods that give every prototype the share 1/C on every slide
 FEW_SLIDES = 10  # below it correlations over slides are mostly chance
 
 
@@ -170,7 +170,7 @@ class SlideFacts:
     slide: str
     patient: str
     weights: np.ndarray  # (C,), pi; of methods in `EVEN` the members' part of the patches
-    members: np.ndarray  # (C,), patches whose largest share it is
+    members: np.ndarray  # (C,), patches by likeliest prototype
     exemplars: tuple[Exemplar, ...]  # candidates of all kinds
     touching: Touching | None = None  # None: no coordinates, or no grid
     reason: str = ""  # of missing neighbours
@@ -234,7 +234,7 @@ class Atlas:
     slides: tuple[str, ...]
     patients: tuple[str, ...]  # of each slide
     weights: np.ndarray  # (n, C), pi
-    members: np.ndarray  # (n, C), patches whose largest share it is
+    members: np.ndarray  # (n, C), patches by likeliest prototype
     shares: tuple[Interval, ...]  # (C,), mean over patients
     groups: tuple[GroupShare, ...]
     tests: tuple[ShareTest, ...]
@@ -260,7 +260,7 @@ class Atlas:
 
     @cached_property
     def colours(self) -> list[str]:
-        """Colour of each prototype, #RRGGBB: its own or its group's, else the palette's."""
+        """Colour of each prototype, #RRGGBB: from the names file, else the palette's."""
         return colours(self.settings.maps.namings, self.prototypes)
 
     def neighbours_in_words(self) -> list[str]:
@@ -429,7 +429,7 @@ def _notes(pool: Pool, patients: int, members: np.ndarray, settings: AtlasSettin
         yield f"{few} little about which prototypes occur together."
     empty = np.flatnonzero(members.sum(0) == 0)
     if len(empty):
-        yield f"No patch belongs most to {', '.join(f'C{c}' for c in empty)}: there is nothing to show of them."
+        yield f"No patch belongs most to {', '.join(f'C{c}' for c in empty)}: nothing is shown of them."
     if pool.unplaced:
         slide, reason = next(iter(pool.unplaced.items()))
         yield f"{len(pool.unplaced)} of {slides} slides are left out of the neighbours, e.g. {slide}: {reason}."

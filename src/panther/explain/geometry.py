@@ -83,7 +83,7 @@ def grid(coords: Tensor | np.ndarray, spec: PatchSpec, mpp: float | None = None)
     # half of the overlap; 0 where patches do not overlap
     shift = 0.0 if side is None else max(0.0, (side - pitch) / 2)
     index = np.round((points - points.min(0)) / pitch) if in_um else np.floor((points - points.min(0)) / pitch)
-    # micrometres are rounded numbers: there one grid is assumed, in pixels every remainder is a grid of its own
+    # micrometres are rounded, so one grid is assumed; in pixels every remainder is another grid
     rest = np.zeros_like(points) if in_um else points - points.min(0) - index * pitch
     origins, layer = np.unique(rest, axis=0, return_inverse=True)
     origins = origins + points.min(0) + shift

@@ -71,7 +71,7 @@ class SurvivalByPrototype:
     patients: tuple[str, ...]
     events: int
     notes: tuple[str, ...] = ()
-    unit: str = ""  # of times, where the name of their column says it
+    unit: str = ""  # of times, from the name of their column
     names: Mapping[int, str] = field(default_factory=dict)
     cohort: tuple[str, ...] = ()  # sentences about the table: its columns, and patients left out
     files: tuple[Path, ...] = ()  # that were written

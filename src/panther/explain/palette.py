@@ -31,7 +31,7 @@ PALETTE: tuple[str, ...] = (
 # fmt: on
 RELIEF = {16: 30, 32: 13, 64: 6}  # so many colours -> grey levels (of 255) that each may become lighter or darker
 HEAT_RELIEF = 13  # a value read off the colour bar is wrong by less than 0.04 of its length
-OPACITY = 0.55  # over the slide's own colours
+OPACITY = 0.55  # over the slide's colours
 FAINTEST = 12  # grey levels: noise on an even background is not made to look like tissue
 PALE = 0.6  # of the darkness of tissue that no patch covers
 

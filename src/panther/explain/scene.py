@@ -103,7 +103,7 @@ def slide_jobs(refs: Sequence[Openable], slides: Images = None, contours: Path |
     for ref in refs:
         image, outline, notes = images.get(ref.sample), contours, []
         if slides is not None and image is None:
-            notes.append(f"{ref.sample}: no slide image has this name; the map is drawn on the coordinates.")
+            notes.append(f"{ref.sample}: no slide image of this name; the map is drawn on the coordinates.")
         elif image is not None and slide_name(image) != ref.sample:
             notes.append(f"{ref.sample}: drawn on {image.name}, an image of another name.")
         if contours is not None and contours.is_dir():
@@ -112,7 +112,7 @@ def slide_jobs(refs: Sequence[Openable], slides: Images = None, contours: Path |
             files = [contours / f"{name}.geojson" for name in names]
             outline = next((file for file in files if file.is_file()), None)
             if outline is None:
-                notes.append(f"{ref.sample}: there are no contours of this name ({files[-1]}); no outline is drawn.")
+                notes.append(f"{ref.sample}: no contours of this name ({files[-1]}); no outline is drawn.")
         jobs.append(SlideJob(ref, image, outline, tuple(notes)))
     return jobs
 
@@ -127,7 +127,7 @@ def find_images(slides: Images, names: Sequence[str]) -> Mapping[str, Path]:
     if not is_slide(path):
         return {ref.name: ref.path for ref in list_slides([path]).refs}
     if len(names) > 1:
-        raise InputError(f"{path}: is one slide, but there are {len(names)} feature files; expected a folder of images")
+        raise InputError(f"{path}: one slide for {len(names)} feature files, expected a folder of images")
     return dict.fromkeys(names, path)
 
 

@@ -149,7 +149,7 @@ def mean_intervals(shares: np.ndarray, seed: int = 0, resamples: int = RESAMPLES
 def difference_intervals(first: np.ndarray, second: np.ndarray, seed: int = 0, resamples: int = RESAMPLES) -> list[Interval]:  # fmt: skip
     """Mean of each column of the first group (P, C) minus that of the second (Q, C), with its 95 % interval over patients.
 
-    The groups have no patient in common, so each is resampled on its own; no interval where one has one patient alone.
+    The groups have no patient in common and are resampled independently; no interval where one has a single patient.
     """
     if min(len(first), len(second)) < 2:
         return [Interval(float(gap), np.nan, np.nan, 0) for gap in first.mean(0) - second.mean(0)]
@@ -168,7 +168,7 @@ def _resampled_means(shares: np.ndarray, seed: int, resamples: int) -> Resampled
 def factor_of(rows: "pd.DataFrame", name: str, source: str, patients: Mapping[str, str], *, categories: bool) -> Factor:
     """Column of the clinical table with one value per patient; ``categories``: numbers are only names."""
     if name not in rows.columns:
-        raise InputError(f"{source}: there is no column {name!r}, expected one of {listed(rows.columns)}")
+        raise InputError(f"{source}: found no column {name!r}, expected one of {listed(rows.columns)}")
     texts = plain_labels(rows[name] if categories else with_points(rows[name], name, source))
     present = texts[~is_missing(texts)]
     if present.empty:

@@ -170,7 +170,7 @@ def overlay(colours: np.ndarray, index: np.ndarray) -> np.ndarray:
 
 
 def _painted(slide_map: SlideMap, colours: np.ndarray, levels: int) -> np.ndarray:
-    """Colours of the patches (N, 3) laid over the background; alone where there is nothing to see behind them."""
+    """Picture with the colours of the patches (N, 3) over the background; without a background on a blank view."""
     covered = slide_map.index >= 0
     paint = Paint("none") if slide_map.view.blank else slide_map.paint
     shown = colours[slide_map.index[covered]].astype(np.float32)
@@ -178,7 +178,7 @@ def _painted(slide_map: SlideMap, colours: np.ndarray, levels: int) -> np.ndarra
 
 
 class Sheet:
-    """A figure of titled pictures in rows, each at its own pixels, with room on the right."""
+    """A figure of titled pictures in rows, pixel for pixel, with room on the right."""
 
     def __init__(
         self, panels: Sequence[Panel], room: float, unit: float, rows: int = 1, least: float = 0, top: int = 0
@@ -383,7 +383,7 @@ def colour_bar(sheet: Sheet, bar: ColourBar) -> None:
 
 
 def _with_weight(slide_map: SlideMap, prototype: int) -> str:
-    """Number and weight before the name, which is what a narrow picture cuts off."""
+    """Number and weight before the name, because a narrow picture cuts off the end."""
     number, _, name = slide_map.title(prototype).partition(" ")
     return f"{number} (π {slide_map.weights[prototype]:.3f}) {name}".rstrip()
 

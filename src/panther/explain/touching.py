@@ -26,7 +26,7 @@ class Touching:
     """Neighbours of C prototypes; those of slides add up."""
 
     neighbourhood: Neighbourhood  # of the posteriors
-    members: np.ndarray  # (C,), places whose likeliest prototype it is
+    members: np.ndarray  # (C,), patches by likeliest prototype
     inside: np.ndarray  # (C, C), patches of the row whose neighbours are mostly of the column
     beside: np.ndarray  # (C, C), patches of the row with some, but not mostly, neighbours of the column
     more: np.ndarray  # (C, C), slides on which the two touch more often than chance ...
@@ -131,7 +131,7 @@ class _Pair(NamedTuple):
     other: int
     times: float  # touches against chance
     border: float  # share of its border
-    by_chance: float  # what that would be
+    by_chance: float  # the same by chance
 
 
 def neighbour_sentences(neighbours: Touching, titles: Sequence[str], most: int = 4) -> list[str]:
@@ -168,7 +168,7 @@ def neighbour_sentences(neighbours: Touching, titles: Sequence[str], most: int =
 
 
 def _pairs(neighbours: Touching) -> list[_Pair]:
-    """Pairs of prototypes of which there is enough."""
+    """Pairs of prototypes with enough patches."""
     known = np.flatnonzero(neighbours.members >= max(1.0, RARE * neighbours.members.sum())).tolist()
     times, border, by_chance = 2.0 ** neighbours.log_ratio(), neighbours.border(), neighbours.border_by_chance()
     others = neighbours.touches.sum(1) - np.diag(neighbours.touches)

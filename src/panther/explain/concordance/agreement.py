@@ -18,7 +18,7 @@ Window = tuple[float, float, float, float]  # x, y, width, height
 
 @dataclass(frozen=True)
 class ClassScore:
-    """One class: patches whose prototype is of it, against patches that are; None where there is nothing to divide by."""
+    """One class: patches of prototypes of the class, against patches of the class; None for a division by 0."""
 
     precision: float | None
     recall: float | None
@@ -47,7 +47,7 @@ class TumourMatch:
     weight: float  # its pi
     auroc: float | None  # its posterior finding the positive patches (probability at least 1/2)
     spearman: float | None  # rank correlation of posterior and probability
-    # overlap of patches above 1/2 in both: what the eye sees, where AUROC also counts tiny posteriors
+    # overlap of patches above 1/2 in both; AUROC also counts tiny posteriors
     dice: float | None
     auroc_all: float | None  # the same for the sum over all tumour prototypes
     spearman_all: float | None
@@ -128,11 +128,11 @@ def adjusted_information(counts: np.ndarray) -> float | None:
     if total < 2:
         return None
     if 1 in counts.shape:
-        return float(counts.shape == (1, 1))  # one part against several tells nothing
+        return float(counts.shape == (1, 1))  # one part against several has no information
     shared = float(mutual_info_score(None, None, contingency=counts))
     expected = float(expected_mutual_information(counts.astype(np.int64), total))
     room = (_entropy(counts.sum(1)) + _entropy(counts.sum(0))) / 2 - expected
-    return (shared - expected) / room if room > 1e-12 else 1.0  # every patch a part of its own, in both
+    return (shared - expected) / room if room > 1e-12 else 1.0  # every patch is a part, in both
 
 
 def match_tumour(

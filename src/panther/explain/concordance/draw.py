@@ -49,7 +49,7 @@ def _only(slide_map: SlideMap, kept: np.ndarray) -> SlideMap:
 
 @plain_text
 def draw_classes(slide_map: SlideMap, by_prototype: SlideMap, by_patch: SlideMap) -> Any:
-    """Original (where there is an image), patches by their prototype's class, patches by their own; a matplotlib figure."""
+    """Original (where there is an image), patches by their prototype's class, patches by their class; a matplotlib figure."""
     slide_map, by_prototype, by_patch = (one.within(draw.PANEL) for one in (slide_map, by_prototype, by_patch))
     maps = {"class of the prototype": map_pixels(by_prototype), "class of the patch": map_pixels(by_patch)}
     lines = [
@@ -65,7 +65,7 @@ class TumourMap:
     """One slide's tumour: by the classes' probability, and by the posterior of a prototype."""
 
     slide_map: SlideMap
-    probability: np.ndarray  # (N,), NaN where nothing is known
+    probability: np.ndarray  # (N,), NaN where unknown
     match: TumourMatch
     tumour: tuple[int, ...]  # all prototypes of the tumour
     image: Path | None = None
@@ -74,7 +74,7 @@ class TumourMap:
 
 @plain_text
 def draw_tumour(heat: TumourMap, settings: MapSettings, positive: str) -> Any:
-    """Original, probability of the classes ``positive``, posterior of the tumour's prototype and of all of them, where there are more.
+    """Original, probability of the classes ``positive``, posterior of the tumour's prototype and of all tumour prototypes.
 
     Below them a window is enlarged. Returns a matplotlib figure.
     """
@@ -103,7 +103,7 @@ def class_chart(content: Mapping[str, Any], names: Sequence[str]) -> Chart:
 
 
 def _heatmaps(slide_map: SlideMap, heat: TumourMap) -> list[np.ndarray]:
-    """Probability of the tumour (patches without a label are left out), posterior of its prototype and of all, where there are more."""
+    """Probability of the tumour (patches without a label are left out), posterior of one and of all its prototypes."""
     known = np.isfinite(heat.probability)
     labelled = replace(_only(slide_map, known), assignment=heat.probability[known, None])
     total = slide_map.assignment[:, list(heat.tumour)].sum(1, keepdims=True)

@@ -53,7 +53,7 @@ class PatchLabels:
     """Labels by slide and upper left corner."""
 
     classes: tuple[str, ...]
-    table: "pd.DataFrame" = field(repr=False)  # slide, x, y, label
+    tables: "Mapping[str, pd.DataFrame]" = field(repr=False)  # of each slide: x, y, label
     source: str
 
     def label(self, bag: Bag) -> np.ndarray:
@@ -62,8 +62,8 @@ class PatchLabels:
 
         if bag.places is None:
             raise InputError(f"{bag.source}: no coordinates, by which labels are matched, expected a classifier")
-        labels = self.table[self.table["slide"] == bag.slide_id]
-        if labels.empty:
+        labels = self.tables.get(bag.slide_id)
+        if labels is None:
             raise InputError(f"{self.source}: no row is of the slide {bag.slide_id}")
         corners = pd.DataFrame(np.round(bag.places().double().numpy()).astype(np.int64), columns=["x", "y"])
         tissue = pd.Categorical(corners.merge(labels, "left")["label"], self.classes).codes  # UNKNOWN without a label
@@ -79,7 +79,7 @@ class PatchLabels:
 
     def to_dict(self) -> dict[str, Any]:
         """Origin of the labels as plain values."""
-        return {"kind": "labels", "file": Path(self.source).name, "labels": len(self.table)}
+        return {"kind": "labels", "file": Path(self.source).name, "labels": sum(map(len, self.tables.values()))}
 
 
 def read_labels(table: "Path | str | pd.DataFrame") -> PatchLabels:
@@ -104,7 +104,7 @@ def read_labels(table: "Path | str | pd.DataFrame") -> PatchLabels:
     if len(second):
         x, y, name = second.iloc[0][["x", "y", "slide"]]
         raise InputError(f"{source}: the patch ({x}, {y}) of {name} has two labels")
-    return PatchLabels(classes, labels, source)
+    return PatchLabels(classes, dict(list(labels.groupby("slide"))), source)
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def read_features(folder: Path, per_class: int, seed: int) -> LabelledTiles:
     drawn = np.concatenate([_draw(np.flatnonzero(labels == k), per_class, rng) for k in range(len(classes))])
     slides = [_slides_of_tiles(ref.files[0], len(bag)) for _, ref, bag in files]
     groups = None
-    if all(slides) or len(files) > len(classes):  # one file per class says nothing about slides
+    if all(slides) or len(files) > len(classes):  # else one file per class, of unknown slides
         names = [known or [ref.sample] * len(bag) for known, (_, ref, bag) in zip(slides, files, strict=True)]
         groups = np.concatenate(names)[drawn]
     rows = np.concatenate([bag.features[: len(bag)].float().numpy() for *_, bag in files])[drawn]
