@@ -141,8 +141,8 @@ def swarm_offsets(values: np.ndarray, width: float) -> np.ndarray:
     bins = np.floor(values / width).astype(np.int64)
     offset = np.zeros(len(values))
     largest = max(int(np.unique(bins, return_counts=True)[1].max()), 8)
-    for one in np.unique(bins):
-        members = np.flatnonzero(bins == one)
+    for number in np.unique(bins):
+        members = np.flatnonzero(bins == number)
         members = members[np.argsort(values[members], kind="stable")]
         offset[members] = (np.arange(len(members)) - (len(members) - 1) / 2) * 0.76 / largest
     return offset

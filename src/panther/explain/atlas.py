@@ -291,10 +291,10 @@ class Atlas:
             f"{self.prototypes} prototypes over {slides} slide{'s' if slides > 1 else ''} ({len(self.files)} files)"
         ]
         lines += [f"  {self.title(c)}: {self.share_text(c)}; {self.member_text(c)}" for c in order[:20]]
-        for column in dict.fromkeys(one.column for one in self.tests):
-            tests = [one for one in self.tests if one.column == column]
-            clear = sorted((one for one in tests if one.p_corrected < 0.05), key=lambda one: one.p_corrected)
-            text = ", ".join(f"{self.title(one.prototype)} (p = {one.p_corrected:.2g})" for one in clear)
+        for column in dict.fromkeys(test.column for test in self.tests):
+            tests = [test for test in self.tests if test.column == column]
+            clear = sorted((test for test in tests if test.p_corrected < 0.05), key=lambda test: test.p_corrected)
+            text = ", ".join(f"{self.title(test.prototype)} (p = {test.p_corrected:.2g})" for test in clear)
             lines.append(f"  {column} ({tests[0].test}, Holm): {text or 'no prototype differs clearly'}")
         lines += [f"  {sentence}" for sentence in self.neighbours_in_words()]
         if self.files:
@@ -353,7 +353,7 @@ class Pool:
             self.unplaced[facts.slide] = facts.reason
         else:
             self.touching = self.touching.merge(facts.touching)
-        for (c, kind), exemplars in groupby(facts.exemplars, key=lambda one: (one.prototype, one.kind)):
+        for (c, kind), exemplars in groupby(facts.exemplars, key=lambda exemplar: (exemplar.prototype, exemplar.kind)):
             self.best[c, kind] = choose(kind, [*self.best[c, kind], *exemplars], self.number)
 
 
@@ -366,15 +366,15 @@ def summed_up(
     groups: list[GroupShare] = []
     tests: list[ShareTest] = []
     notes = [*_notes(pool, len(patients), members, settings)]
-    for one in factors:
-        groups += group_shares(one, patients, shares, settings.seed)
-        rows, more = share_tests(one, patients, shares)
+    for factor in factors:
+        groups += group_shares(factor, patients, shares, settings.seed)
+        rows, more = share_tests(factor, patients, shares)
         tests += rows
-        missing = sum(patient not in one.values for patient in patients)
+        missing = sum(patient not in factor.values for patient in patients)
         if missing:
-            notes.append(f"{one.column}: {missing} of {len(patients)} patients have no value and are left out.")
-        if one.ordered:
-            notes.append(f"{one.column}: its numbers are taken as more or less of something (Spearman), not as names.")
+            notes.append(f"{factor.column}: {missing} of {len(patients)} patients have no value and are left out.")
+        if factor.ordered:
+            notes.append(f"{factor.column}: its numbers are treated as ordered (Spearman), not as names.")
         notes += more
     return Atlas(
         slides=tuple(pool.slides),
@@ -386,7 +386,7 @@ def summed_up(
         tests=tuple(tests),
         cooccurrence=co_occurrence(weights, members.sum(1)),
         touching=pool.touching,
-        exemplars=tuple(one for best in pool.best.values() for one in best),
+        exemplars=tuple(exemplar for best in pool.best.values() for exemplar in best),
         settings=settings,
         prototypes_hash=prototypes.content_hash(),
         notes=tuple(notes),
@@ -398,9 +398,9 @@ def summed_up(
 def _with_pictures(atlas: Atlas, images: Mapping[str, Path], work: Work) -> Atlas:
     """The same with the pixels of the exemplars; an image is opened once."""
     wanted: dict[str, dict[int, Place]] = {}  # slide -> index of the exemplar -> place
-    for index, one in enumerate(atlas.exemplars):
-        if one.slide in images and one.place is not None:
-            wanted.setdefault(one.slide, {})[index] = one.place
+    for index, exemplar in enumerate(atlas.exemplars):
+        if exemplar.slide in images and exemplar.place is not None:
+            wanted.setdefault(exemplar.slide, {})[index] = exemplar.place
     readings = []
     for slide, places in wanted.items():
         mpp = atlas.settings.maps.resolution(images[slide], next(iter(places.values())).mpp)
@@ -409,7 +409,7 @@ def _with_pictures(atlas: Atlas, images: Mapping[str, Path], work: Work) -> Atla
     failures = dict(atlas.failures)
     for number, patches in stream(read_patches, readings, "reading exemplars", work, failures):
         pictures.update(zip(wanted[readings[number].sample], patches, strict=True))
-    without = sorted({one.slide for one in atlas.exemplars} - set(images))
+    without = sorted({exemplar.slide for exemplar in atlas.exemplars} - set(images))
     notes = list(atlas.notes)
     if without and images:
         notes.append(

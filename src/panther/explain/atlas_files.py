@@ -139,12 +139,13 @@ def to_dict(atlas: Atlas) -> dict[str, Any]:
     """Atlas in plain values, None where a number is not defined."""
     exemplars = []
     numbers: dict[tuple[int, str], count] = {}
-    for index, one in enumerate(atlas.exemplars):
-        number = next(numbers.setdefault((one.prototype, one.kind), count()))
-        picture = f"exemplars/C{one.prototype}-{one.kind}-{number}.jpg" if index in atlas.pictures else None
-        x, y = (None, None) if one.place is None else (one.place.x, one.place.y)
-        values = (one.prototype, one.kind, one.slide, one.patient, one.row, x, y, one.distance, picture)
-        exemplars.append(dict(zip(HEADERS["exemplars"], values, strict=True)))
+    for index, exemplar in enumerate(atlas.exemplars):
+        number = next(numbers.setdefault((exemplar.prototype, exemplar.kind), count()))
+        picture = f"exemplars/C{exemplar.prototype}-{exemplar.kind}-{number}.jpg" if index in atlas.pictures else None
+        x, y = (None, None) if exemplar.place is None else (exemplar.place.x, exemplar.place.y)
+        about = [getattr(exemplar, name) for name in HEADERS["exemplars"][:5]]
+        row = [*about, x, y, exemplar.distance, picture]
+        exemplars.append(dict(zip(HEADERS["exemplars"], row, strict=True)))
     return {
         "format": FORMAT,
         "version": __version__,

@@ -92,7 +92,7 @@ class SurvivalByPrototype:
 
     def figure(self) -> "Figure":
         """Draw the curves, one panel per prototype."""
-        return draw_curves([described(one, self.names) for one in self.prototypes], self.unit)
+        return draw_curves([described(tested, self.names) for tested in self.prototypes], self.unit)
 
     def to_lines(self) -> list[str]:
         """The cohort, and the prototypes of the smallest p-values."""
@@ -164,8 +164,8 @@ def compare(patients: Patients) -> SurvivalByPrototype:
         raise InputError(f"proportions: none differs between the {len(patients.ids)} patients, expected more patients")
     if event.sum() < FEW:
         notes.append(f"There are only {int(event.sum())} events; these curves are too uncertain to mean much.")
-    corrected = holm([one.p for one in tested])
-    prototypes = tuple(replace(one, p_corrected=p) for one, p in zip(tested, corrected, strict=True))
+    corrected = holm([row.p for row in tested])
+    prototypes = tuple(replace(row, p_corrected=p) for row, p in zip(tested, corrected, strict=True))
     unit = patients.survival.unit or ""
     return SurvivalByPrototype(prototypes, patients.ids, int(event.sum()), tuple(notes), unit)
 
@@ -174,7 +174,7 @@ def write_curves(result: SurvivalByPrototype, folder: Path) -> list[Path]:
     """Write `km.json`, `km.csv` (one row per group) and `km.png`."""
     files = [folder / name for name in WRITTEN]
     about = {"format": FORMAT, "test": "log-rank, Holm-corrected", "time_unit": result.unit or None}
-    prototypes = [described(one, result.names) for one in result.prototypes]
+    prototypes = [described(tested, result.names) for tested in result.prototypes]
     write_json(files[0], {**about, "prototypes": prototypes, "notes": [*result.cohort, *result.notes]})
     rows = result.to_frame()
     write_spreadsheet(files[1], list(map(str, rows)), rows.itertuples(index=False, name=None))
@@ -182,17 +182,17 @@ def write_curves(result: SurvivalByPrototype, folder: Path) -> list[Path]:
     return files
 
 
-def described(one: PrototypeSurvival, names: Mapping[int, str]) -> dict[str, Any]:
+def described(tested: PrototypeSurvival, names: Mapping[int, str]) -> dict[str, Any]:
     """One prototype in plain values, as in `km.json`; curves begin at time 0, where all are alive."""
     start = {"time": 0.0, "survival": 1.0, "low": 1.0, "high": 1.0}
     groups = [
         {"group": group.name, "n": group.n, "events": group.events, "largest_pi": group.largest}
         | {key: [first, *getattr(group.curve, key).tolist()] for key, first in start.items()}
         | {"at_risk": [group.n, *group.curve.at_risk.tolist()], "events_at": [0, *group.curve.events.tolist()]}
-        for group in one.groups
+        for group in tested.groups
     ]
-    about = {"prototype": one.prototype, "name": names.get(one.prototype), "statistic": one.statistic}
-    return {**about, "p": one.p, "p_corrected": one.p_corrected, "groups": groups}
+    about = {"prototype": tested.prototype, "name": names.get(tested.prototype), "statistic": tested.statistic}
+    return {**about, "p": tested.p, "p_corrected": tested.p_corrected, "groups": groups}
 
 
 def curve_chart(row: Mapping[str, Any], unit: str, title: str, ticks: Sequence[float] | None = None) -> Chart:

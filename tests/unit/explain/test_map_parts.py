@@ -29,6 +29,14 @@ def test_rows_of_every_method_add_up_to_one(method):
     assert (rows >= 0).all()
 
 
+def test_the_posterior_is_bayes_rule_about_the_prototypes():
+    bag, prototypes = bag_and_prototypes()
+    found = assign(bag, build("panther", prototypes, {"preset": "paper", "steps": 1}))
+    logits = -0.5 * torch.cdist(bag.features.double(), prototypes.centroids.double()).square()
+    assert torch.allclose(found.assignment.double(), logits.softmax(1), atol=1e-4)
+    assert torch.allclose(found.weights, found.assignment.double().mean(0), atol=1e-5)
+
+
 @pytest.mark.parametrize("method", ["h2t", "protocounts"])
 def test_hard_methods_take_the_nearest_prototype_and_refuse_nan(method):
     bag, prototypes = bag_and_prototypes()

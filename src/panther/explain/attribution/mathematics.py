@@ -36,9 +36,9 @@ def owners(prototype: int, statistic: str) -> dict[int, float]:
 def ownership(players: Sequence[tuple[int, str]]) -> np.ndarray:
     """Share (P, C) of each player that belongs to each prototype."""
     owned = [owners(*player) for player in players]
-    shares = np.zeros((len(owned), 1 + max((c for one in owned for c in one), default=-1)))
-    for row, one in zip(shares, owned, strict=True):
-        row[list(one)] = list(one.values())
+    shares = np.zeros((len(owned), 1 + max((c for part in owned for c in part), default=-1)))
+    for row, part in zip(shares, owned, strict=True):
+        row[list(part)] = list(part.values())
     return shares
 
 
@@ -78,7 +78,7 @@ def players_of(columns: Sequence[tuple[int, str, int]]) -> Players:
     ]
     names = tuple(dict.fromkeys(owner))
     where = {name: p for p, name in enumerate(names)}
-    return Players(names, torch.tensor([where[one] for one in owner]))
+    return Players(names, torch.tensor([where[player] for player in owner]))
 
 
 def linear_shares(slope: Tensor, x: Tensor, mean: Tensor, member: Tensor) -> Tensor:

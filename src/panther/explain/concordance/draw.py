@@ -50,7 +50,7 @@ def _only(slide_map: SlideMap, kept: np.ndarray) -> SlideMap:
 @plain_text
 def draw_classes(slide_map: SlideMap, by_prototype: SlideMap, by_patch: SlideMap) -> Any:
     """Original (where there is an image), patches by their prototype's class, patches by their class; a matplotlib figure."""
-    slide_map, by_prototype, by_patch = (one.within(draw.PANEL) for one in (slide_map, by_prototype, by_patch))
+    slide_map, by_prototype, by_patch = (shown.within(draw.PANEL) for shown in (slide_map, by_prototype, by_patch))
     maps = {"class of the prototype": map_pixels(by_prototype), "class of the patch": map_pixels(by_patch)}
     lines = [
         (palette.colour(k), f"{by_prototype.weights[k]:.2f} | {by_patch.weights[k]:.2f}", short(name))
