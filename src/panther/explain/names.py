@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from panther.errors import InputError, error_context
 from panther.explain import palette
-from panther.storage.files import read_text
+from panther.storage.files import read_errors, read_text
 
 if TYPE_CHECKING:
     import yaml
@@ -153,12 +153,8 @@ def row_colour(row: Mapping[str, Any]) -> str:
 
 def file_text(path: Path) -> str:
     """Text of a names file."""
-    try:
+    with read_errors(path, "file of names"):
         return read_text(path)
-    except OSError as error:
-        raise InputError(f"{path}: the names cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: the names are not UTF-8 text") from error
 
 
 @dataclass(frozen=True)
@@ -180,10 +176,8 @@ class Table:
 def read_table(path: Path, text: str) -> Table:
     """Cells of a CSV. Without a header, or with one of two columns, a name may hold commas."""
     separator = SEPARATORS[path.suffix.lower()]
-    try:
+    with read_errors(path, "table of names", "expected lines like C2,tumour"):
         cells = list(csv.reader(io.StringIO(text, newline=""), delimiter=separator))
-    except csv.Error as error:
-        raise InputError(f"{path}: not a table ({error}), expected lines like C2,tumour") from error
     rows = [row for row in cells if any(cell.strip() for cell in row)]
     headed = bool(rows) and rows[0][0].strip().lower() in HEADS
     columns = rows.pop(0) if headed else ["prototype", "name"]
@@ -209,7 +203,7 @@ def _read_yaml(path: Path, text: str) -> Iterable[tuple[str, Sequence[tuple[str,
 
     for key, value in _compose(path, text):
         if not isinstance(key, yaml.ScalarNode) or isinstance(value, yaml.SequenceNode):
-            raise InputError(f"{path}: a prototype or its name is not one word or line of text, {LINES}")
+            raise InputError(f"{path}: a prototype or its name is not text, {LINES}")
         if isinstance(value, yaml.ScalarNode):
             yield key.value, [("name", value.value)]
             continue
@@ -224,12 +218,9 @@ def _compose(path: Path, text: str) -> "list[tuple[yaml.Node, yaml.Node]]":
     """Pairs of a YAML as nodes, which know their place in the text; a file of comments has none."""
     import yaml
 
-    try:
-        # as text: `C2: no` is a name, not a truth value; pairs, because a mapping would forget the first of two
+    with read_errors(path, "file of names in YAML", LINES):
+        # as text: `C2: no` is a name, not a truth value; pairs, because a mapping would lose the first of two
         node = yaml.compose(text, yaml.BaseLoader)
-    except (yaml.YAMLError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error).splitlines()[0]
-        raise InputError(f"{path}: not YAML ({reason}), {LINES}") from error
     if node is None:
         return []
     if not isinstance(node, yaml.MappingNode):

@@ -11,6 +11,7 @@ import numpy as np
 from panther.errors import InputError, error_context, listed
 from panther.evaluation.intervals import Interval, Resampled, differences, holm, intervals, resample
 from panther.storage.embeddings import EmbeddingTable, is_in_memory, of_memory, read_weights
+from panther.storage.files import read_errors
 from panther.storage.tables import is_missing, plain_labels, read_csv, with_points
 
 if TYPE_CHECKING:
@@ -63,10 +64,8 @@ def as_proportions(source: "Path | str | pd.DataFrame | EmbeddingTable | anndata
     if path.suffix.lower() != ".csv":
         samples, pi, columns = read_weights(path, "n_patches")
         return Proportions(samples, pi.astype(np.float64), np.array(columns["n_patches"], float))
-    try:
+    with read_errors(path, "table of proportions"):
         table = read_csv(path, words=("slide", "patient"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read as a table of proportions ({error}).") from error
     return _from_frame(str(path), table)
 
 

@@ -1,4 +1,4 @@
-"""Every chart of the room in both renderers: what people wrote is shown as they wrote it, and Plotly takes the dictionary."""
+"""Every chart in both renderers: users' texts are shown literally, and Plotly accepts the dictionary."""
 
 import inspect
 import json
@@ -15,14 +15,14 @@ from matplotlib.text import Text
 
 from panther.charts import prototypes, results
 from panther.charts.chart import Chart
-from panther.charts.style import save, tint
+from panther.charts.style import save
 from panther.charts.to_matplotlib import draw
 from panther.errors import InputError
 from panther.evaluation.survival_metrics import kaplan_meier
 from panther.prototypes.compare import compare
 from panther.types import Prototypes
 
-BROKEN = r"$\nope$ <b>"  # what matplotlib refuses as a formula and Plotly takes for its own markup
+BROKEN = r"$\nope$ <b>"  # matplotlib refuses it as a formula, Plotly reads it as markup
 NAMES, COLOURS = [f"C0 {BROKEN}", "C1"], ["#0072B2", "#E69F00"]
 NUMBERS = np.random.default_rng(0).random((9, 2))
 CURVE = kaplan_meier(np.array([1.0, 2, 3]), np.array([True, False, True]))
@@ -76,10 +76,10 @@ CHARTS: dict[str, Callable[[], Chart]] = {
         {"raw": results.Reliability(*NUMBERS[:4].T, *NUMBERS[:4].T)}, BROKEN
     ),
 }
-PLAIN = ("learning_curves",)  # holds nothing that people wrote
+PLAIN = ("learning_curves",)  # without users' texts
 
 
-def test_no_chart_is_missing_above() -> None:
+def test_every_chart_is_in_the_list() -> None:
     made = {
         name
         for room in (prototypes, results)
@@ -91,7 +91,7 @@ def test_no_chart_is_missing_above() -> None:
 
 
 @pytest.mark.parametrize("name", CHARTS)
-def test_matplotlib_writes_letter_by_letter_what_people_wrote(name: str, tmp_path: Path) -> None:
+def test_matplotlib_writes_users_texts_literally(name: str, tmp_path: Path) -> None:
     figure = CHARTS[name]().figure()
     figure.draw_without_rendering()
     assert name in PLAIN or any(BROKEN[:7] in text.get_text() for text in figure.findobj(Text))
@@ -100,7 +100,7 @@ def test_matplotlib_writes_letter_by_letter_what_people_wrote(name: str, tmp_pat
 
 
 @pytest.mark.parametrize("name", CHARTS)
-def test_plotly_takes_the_dictionary_and_sees_no_markup_of_others(name: str) -> None:
+def test_plotly_accepts_the_dictionary_without_users_markup(name: str) -> None:
     found = CHARTS[name]().plotly()
     go.Figure(found)  # refuses what Plotly does not know
     text = json.dumps(found, allow_nan=False)
@@ -152,10 +152,6 @@ def test_prototypes_of_one_class_stand_together() -> None:
     heat = found.marks[0]
     assert heat.framed == [(0, 0), (1, 0), (2, 1)]
     np.testing.assert_allclose(heat.values, [[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0, 0]])
-
-
-def test_a_tint_lies_between_the_colour_and_white() -> None:
-    assert [tint("#0072B2", strength) for strength in (1, 0)] == ["#0072b2", "#ffffff"]
 
 
 def test_a_picture_of_another_kind_is_refused(tmp_path: Path) -> None:

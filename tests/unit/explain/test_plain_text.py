@@ -30,7 +30,7 @@ from panther.search import pictures as picture
 from panther.search.similar import Compared, Hit, Reasons
 from panther.types import PatchSpec
 
-BROKEN = r"$\nope$"  # what matplotlib refuses as a formula
+BROKEN = r"$\nope$"  # matplotlib refuses it as a formula
 NAMES = {0: BROKEN, 1: "1 $ or 2 $"}
 NAMINGS = {c: Naming(name) for c, name in NAMES.items()}
 SHARES = np.random.default_rng(0).dirichlet(np.ones(2), 24)  # (N, C)

@@ -83,7 +83,7 @@ def test_files_that_are_no_classifier_or_damaged_are_refused(tmp_path):
     content[-3] ^= 0xFF
     (tmp_path / "q.safetensors").write_bytes(content)
     (tmp_path / "r.safetensors").write_bytes(content[:200])
-    for name, problem in (("q", "damaged"), ("r", "cannot be read"), ("none", "cannot be read")):
+    for name, problem in (("q", "damaged"), ("r", "not a readable"), ("none", "not a readable")):
         with pytest.raises(InputError, match=rf"{name}\.safetensors: {problem}"):
             load_classifier(tmp_path / f"{name}.safetensors")
 

@@ -25,10 +25,11 @@ from panther.patches import encoder_words, same_encoder
 from panther.statistics import first_bad_row
 from panther.storage.bags import list_bags
 from panther.storage.clinical import SLIDE_COLUMNS, find_column
+from panther.storage.files import read_errors
 from panther.storage.names import without_suffix
 from panther.storage.readers import BAG_SUFFIXES
 from panther.storage.tables import as_table, source_of
-from panther.storage.tensors import TensorFileError, read_tensors, write_tensors
+from panther.storage.tensors import read_tensors, write_tensors
 from panther.storage.trident import tile_names
 from panther.types import Bag, Openable, Prototypes, Rows
 from panther.version import __version__
@@ -355,10 +356,8 @@ def save_classifier(classifier: TissueClassifier, path: Path) -> None:
 def load_classifier(path: Path | str) -> TissueClassifier:
     """Read a classifier; another file, or one that was changed, is refused."""
     path, expected = Path(path), "expected a tissue classifier (`panther tissue-classifier`)"
-    try:
+    with read_errors(path, "tissue classifier", expected):
         text, tensors = read_tensors(path, _KEY)
-    except TensorFileError as error:
-        raise InputError(f"{path}: cannot be read ({error}), {expected}") from error
     if text is None:
         raise InputError(f"{path}: a safetensors file of something else, {expected}")
     about = json.loads(text)
