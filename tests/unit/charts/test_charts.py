@@ -15,7 +15,7 @@ from matplotlib.text import Text
 
 from panther.charts import prototypes, results
 from panther.charts.chart import Chart
-from panther.charts.style import save
+from panther.charts.style import save, tint
 from panther.charts.to_matplotlib import draw
 from panther.errors import InputError
 from panther.evaluation.survival_metrics import kaplan_meier
@@ -152,6 +152,10 @@ def test_prototypes_of_one_class_stand_together() -> None:
     heat = found.marks[0]
     assert heat.framed == [(0, 0), (1, 0), (2, 1)]
     np.testing.assert_allclose(heat.values, [[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0, 0]])
+
+
+def test_a_tint_lies_between_the_colour_and_white() -> None:
+    assert [tint("#0072B2", strength) for strength in (1, 0)] == ["#0072b2", "#ffffff"]
 
 
 def test_a_picture_of_another_kind_is_refused(tmp_path: Path) -> None:
