@@ -13,19 +13,9 @@ from scipy.stats import rankdata
 from panther.charts.display_names import method_title
 from panther.charts.style import plain_text
 from panther.errors import InputError, not_finite, too_large
+from panther.explain import slide_map as draw
 from panther.explain.scene import MapSettings, check_patches, place
-from panther.explain.slide_map import (
-    PANEL,
-    SMALL_PANEL,
-    ColourBar,
-    SlideMap,
-    heat_colours,
-    heat_pixels,
-    original,
-    rows_for,
-    sheet_figure,
-    unit_of,
-)
+from panther.explain.slide_map import SlideMap
 from panther.models.model import Model, as_model, check_bag
 from panther.statistics import first_bad_row
 from panther.statistics.upload import near
@@ -154,7 +144,7 @@ def map_attention(
         shares.mean(0),
         view,
         outline=outline,
-        colours=heat_colours(shares[:, main]),
+        colours=draw.heat_colours(shares[:, main]),
         paint=settings.paint,
         attention=received,
         titles=attention_titles(model, shares.shape[1]),
@@ -172,19 +162,19 @@ def draw_attention(attention_map: AttentionMap) -> Any:
     if len(titles) == 1:
         titles = (f"{shown.slide}: {titles[0]}",)
     else:
-        shown = shown.within(SMALL_PANEL)
-    panels = [(title, heat_pixels(shown, k)) for k, title in enumerate(titles)]
-    bar, rows = ColourBar(attention_map.scale.label), rows_for(shown, len(panels))
-    return sheet_figure(shown, panels, unit_of(shown), bar=bar, rows=rows)
+        shown = shown.within(draw.SMALL_PANEL)
+    panels = [(title, draw.heat_pixels(shown, k)) for k, title in enumerate(titles)]
+    bar, rows = draw.ColourBar(attention_map.scale.label), draw.rows_for(shown, len(panels))
+    return draw.sheet_figure(shown, panels, draw.unit_of(shown), bar=bar, rows=rows)
 
 
 @plain_text
 def draw_attention_beside(attention_map: AttentionMap) -> Any:
     """Original (where there is an image) and attention for the predicted output; returns a matplotlib figure."""
-    shown, main = attention_map.within(PANEL), attention_map.main
+    shown, main = attention_map.within(draw.PANEL), attention_map.main
     title = f"{attention_map.titles[main]} (predicted: {attention_map.predicted})"
-    panels = [*original(shown), (title, heat_pixels(shown, main))]
-    return sheet_figure(shown, panels, unit_of(shown), bar=ColourBar(attention_map.scale.label))
+    panels = [*draw.original(shown), (title, draw.heat_pixels(shown, main))]
+    return draw.sheet_figure(shown, panels, draw.unit_of(shown), bar=draw.ColourBar(attention_map.scale.label))
 
 
 # outputs of a network that differ from its predictions
