@@ -49,9 +49,10 @@ def draw_exemplars(atlas: Atlas, prototype: int) -> Any:
     across = max(4, *map(len, rows))
     panels = []
     for row in rows:
-        for index in [*row, *[None] * (across - len(row))]:
-            title = "" if index is None else atlas.exemplars[index].slide
+        for index in row:
+            title = f"d {atlas.exemplars[index].distance:.3g} {atlas.exemplars[index].slide}"
             panels.append((title, framed_patch(atlas, index, LARGEST)))
+        panels += [("", framed_patch(atlas, None, LARGEST))] * (across - len(row))
     sheet = Sheet(panels, 0, 1.0, len(rows), top=80)
     sheet.write(sheet.gap, 24, short(atlas.title(prototype), sheet.full[0] / 13.5), 15, weight="bold")
     sheet.write(sheet.gap, 52, f"{atlas.share_text(prototype)}  ·  {atlas.member_text(prototype)}", color=GREY)
