@@ -1,4 +1,4 @@
-"""Tabs of what went in: the cohort, its division into training and test, and the settings."""
+"""Tabs of the data and settings: cohort, splits, and reproduction of the run."""
 
 from pathlib import Path
 from typing import Any
@@ -9,8 +9,9 @@ import yaml
 
 from panther.charts.results import histogram, stacked
 from panther.charts.survival import survival_curves
+from panther.cohort.covariates import COVARIATES
 from panther.evaluation.survival_metrics import kaplan_meier
-from panther.report.checks import overlaps
+from panther.report.checks import checks, overlaps
 from panther.report.data import Run, cohorts_of, has_label, observed, outcome_of, short
 from panther.report.figures import Figure, plural
 from panther.report.material import Material
@@ -22,30 +23,36 @@ PARTS = {"train": "training", "val": "validation", "test": "test"}
 
 
 def cohort(material: Material) -> dict[str, Any]:
-    """Counts, the outcome, sites, sizes, and the notes of the run on the tables."""
+    """Counts, outcome, sites, sizes, and the notes of the run, except those that other tabs show."""
     run = material.run
+    checked = {check.sentence for check in checks(material)}
     columns = []
     for name, values in run.cohort.items():
         known = values[values != ""]
-        common = ", ".join(f"{value} ({n})" for value, n in known.value_counts().head(3).items())
-        frequent = common if known.nunique() <= 60 else f"e.g. {known.iloc[0]}"
-        columns.append([name, len(known), known.nunique(), frequent])
+        frequent = ", ".join(f"{value} ({n})" for value, n in known.value_counts().head(3).items())
+        columns.append(
+            [name, len(known), known.nunique(), frequent if known.nunique() <= 60 else f"e.g. {known.iloc[0]}"]
+        )
     return {
         "tiles": count_tiles(run),
         "outcome": OUTCOME_FIGURES[run.kind](run, cohorts_of(run)),
         "sites": _sites(run),
         "sizes": _sizes(run),
-        "notes": run.record["notes"],
+        "notes": [
+            note
+            for note in run.record["notes"]
+            if note not in checked and not note.startswith(f"The reference {COVARIATES} ")
+        ],
         "columns": columns,
     }
 
 
 def count_tiles(run: Run) -> dict[str, str]:
-    """The size of the study in a few numbers."""
+    """Numbers of patients, slides, patches, outcomes and sites."""
     table = run.cohort
     external = {p for name, ids in cohorts_of(run).items() if name != "study" for p in run.patients(ids)}
     tiles = {
-        "patients" + (f" ({len(external):,} external)" if external else ""): f"{table['patient'].nunique():,}",
+        f"patients ({len(external):,} external)" if external else "patients": f"{table['patient'].nunique():,}",
         "slides": f"{pd.to_numeric(table['n_slides']).sum():,.0f}",
     }
     for name in (c for c in table.columns if c == "patches" or c.startswith("patches_")):
@@ -55,12 +62,12 @@ def count_tiles(run: Run) -> dict[str, str]:
     return tiles | ({"sites": f"{sites:,}"} if sites else {})
 
 
-def _count_figure(key: str, rows: list[str], groups: list[str], count: Any, counted: str, caption: str = "") -> Figure:
-    """Stacked bars of counts (rows, groups), with all of them as its description."""
+def _count_figure(key: str, rows: list[str], groups: list[str], count: Any, counted: str, caption: str) -> Figure:
+    """Stacked bars of counts (rows, groups)."""
     count = np.array(count).reshape(len(rows), len(groups))
     cells = (", ".join(f"{name} {n}" for name, n in zip(groups, row, strict=True)) for row in count)
-    alt = "; ".join(f"{name}: {cell}" for name, cell in zip(rows, cells, strict=True))
-    return Figure(key, stacked(rows, groups, count, counted), f"Number of {counted}. {alt}", caption)
+    numbers = "; ".join(f"{name}: {cell}" for name, cell in zip(rows, cells, strict=True))
+    return Figure(key, stacked(rows, groups, count, counted), caption, numbers)
 
 
 def _classes(run: Run, groups: dict[str, list[str]]) -> Figure:
@@ -90,9 +97,7 @@ def _follow_up(run: Run, groups: dict[str, list[str]]) -> Figure:
         title = f"{name} (n = {len(ids)}, {int(event.sum())} events)"
         curves[title] = kaplan_meier(time.to_numpy(float), event.to_numpy())
     text = "Kaplan-Meier estimate of all patients, with 95 % bands and numbers at risk"
-    return Figure(
-        "follow-up", survival_curves(curves, run.time_unit, run.endpoint), f"{text}: {', '.join(curves)}.", f"{text}."
-    )
+    return Figure("follow-up", survival_curves(curves, run.time_unit, run.endpoint), text, ", ".join(curves))
 
 
 OUTCOME_FIGURES = {"classification": _classes, "survival": _follow_up, "regression": _values, "labels": _labels}
@@ -120,34 +125,39 @@ def _sizes(run: Run) -> Figure | None:
 
 
 def splits(material: Material) -> dict[str, Any]:
-    """Sizes and balance of folds; overlaps counted from the lists of samples."""
+    """Sizes and balance of folds; overlaps are counted from the lists of samples."""
     run, outcome = material.run, outcome_of(material.run)
     spec, site = run.study.splits, run.cohort["site"]
-    parts = [(fold, part, ids) for fold, of in enumerate(run.folds) for part, ids in of.items()]
-    balance = {f"fold {f + 1}, {PARTS[p]}": outcome.counts(ids) for f, p, ids in parts if p in ("train", "test")}
-    names = sorted(set(site) - {""})
-    tests = [of.get("test", []) for of in run.folds]
-    in_folds = [[int((site.loc[ids] == name).sum()) for ids in tests] for name in names]
-    text = "Test samples of each site by fold. With site-preserving folds each bar has one colour."
+    rows, balance = [], {}
+    for fold, parts in enumerate(run.folds, 1):
+        for part, ids in parts.items():
+            name, counts = f"fold {fold}, {PARTS.get(part, part_name(part))}", outcome.counts(ids)
+            rows.append([name, len(ids), len(run.patients(ids)), *counts, len(set(site.loc[ids]) - {""})])
+            if part in ("train", "test"):
+                balance[name] = counts
+    names, sites = sorted(set(site) - {""}), None
+    if 0 < len(names) <= MOST_FOLD_SITES:
+        tests = {f"fold {fold}": site.loc[parts.get("test", [])] for fold, parts in enumerate(run.folds, 1)}
+        count = [[int((tested == name).sum()) for tested in tests.values()] for name in names]
+        text = "Test samples of each site by fold. With site-preserving folds each bar has one colour."
+        sites = _count_figure("sites-in-folds", names, list(tests), count, "test samples", text)
+    counts = list(balance.values())
     return {
-        "source": f"column {spec.column}" if isinstance(spec, ColumnSplits) else f"the files of {spec.name}" if isinstance(spec, Path) else "",
+        "column": spec.column if isinstance(spec, ColumnSplits) else "",
+        "files": spec.name if isinstance(spec, Path) else "",
         "spec": spec,
         "overlaps": overlaps(run),
-        "balance": _count_figure("balance", list(balance), outcome.groups, list(balance.values()), outcome.counted, "Outcome of each part."),
-        "sites": _count_figure("sites-in-folds", names, [f"fold {k + 1}" for k in range(len(tests))], in_folds, "test samples", text)
-        if 0 < len(names) <= MOST_FOLD_SITES
-        else None,
+        "balance": _count_figure(
+            "balance", list(balance), outcome.groups, counts, outcome.counted, "Outcome of each part."
+        ),
+        "sites": sites,
         "header": ["part", "samples", "patients", *outcome.groups, "sites"],
-        "parts": [
-            [f"fold {fold + 1}, {PARTS.get(part, part_name(part))}", len(ids), len(run.patients(ids)), *outcome.counts(ids), sites]
-            for fold, part, ids in parts
-            for sites in [len(set(site.loc[ids]) - {""})]
-        ],
-    }  # fmt: skip
+        "parts": rows,
+    }
 
 
 def reproduce(material: Material) -> dict[str, Any]:
-    """Commands, settings, versions, hashes."""
+    """Settings, versions, and hashes of files."""
     run = material.run
     study = run.study.model_dump(mode="json", exclude_defaults=True) | {"seeds": run.study.seeds}
     files = run.trained.reindex(columns=["row", "seed", "fold", "prototypes", "embeddings", "model", "predictions"])
