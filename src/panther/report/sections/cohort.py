@@ -1,5 +1,6 @@
 """Tabs of the data and settings: cohort, splits, and reproduction of the run."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,18 +63,19 @@ def count_tiles(run: Run) -> dict[str, str]:
     return tiles | ({"sites": f"{sites:,}"} if sites else {})
 
 
-def _count_figure(key: str, rows: list[str], groups: list[str], count: Any, counted: str, caption: str) -> Figure:
-    """Stacked bars of counts (rows, groups)."""
-    count = np.array(count).reshape(len(rows), len(groups))
-    cells = (", ".join(f"{name} {n}" for name, n in zip(groups, row, strict=True)) for row in count)
-    numbers = "; ".join(f"{name}: {cell}" for name, cell in zip(rows, cells, strict=True))
-    return Figure(key, stacked(rows, groups, count, counted), caption, numbers)
+def _count_figure(
+    key: str, counts: Mapping[str, Sequence[int]], groups: list[str], counted: str, caption: str
+) -> Figure:
+    """Stacked bars of the counts of each group, by the name of the bar."""
+    cells = (", ".join(f"{name} {n}" for name, n in zip(groups, row, strict=True)) for row in counts.values())
+    numbers = "; ".join(f"{name}: {cell}" for name, cell in zip(counts, cells, strict=True))
+    return Figure(key, stacked(list(counts), groups, np.array(list(counts.values())), counted), caption, numbers)
 
 
 def _classes(run: Run, groups: dict[str, list[str]]) -> Figure:
     outcome = outcome_of(run)
-    count = [outcome.counts(ids) for ids in groups.values()]
-    return _count_figure("classes", list(groups), outcome.groups, count, "samples", "Samples of each class.")
+    counts = {name: outcome.counts(ids) for name, ids in groups.items()}
+    return _count_figure("classes", counts, outcome.groups, "samples", "Samples of each class.")
 
 
 def _values(run: Run, groups: dict[str, list[str]]) -> Figure:
@@ -84,10 +86,9 @@ def _values(run: Run, groups: dict[str, list[str]]) -> Figure:
 
 
 def _labels(run: Run, groups: dict[str, list[str]]) -> Figure:
-    names = list(run.study.task.labels or ())
-    values = np.array([has_label(run, name) for name in names])
-    count = np.stack([values == 1, values == 0, np.isnan(values)], 1).sum(2)
-    return _count_figure("labels", names, ["with", "without", "unknown"], count, "samples", "Samples with each label.")
+    values = {name: has_label(run, name) for name in run.study.task.labels or ()}
+    counts = {name: [int(n.sum()) for n in (v == 1, v == 0, np.isnan(v))] for name, v in values.items()}
+    return _count_figure("labels", counts, ["with", "without", "unknown"], "samples", "Samples with each label.")
 
 
 def _follow_up(run: Run, groups: dict[str, list[str]]) -> Figure:
@@ -109,10 +110,10 @@ def _sites(run: Run) -> Figure | None:
         return None
     order = known["site"].value_counts().sort_index().sort_values(ascending=False, kind="stable").index.tolist()
     outcome, shown = outcome_of(run), order[:MOST_SITES]
-    count = [outcome.counts(known.index[known["site"] == site]) for site in shown]
+    counts = {site: outcome.counts(known.index[known["site"] == site]) for site in shown}
     more = f" The largest {MOST_SITES} of {len(order)} are shown." if len(order) > MOST_SITES else ""
     text = f"{plural(len(order), 'site')}. Where the outcome differs between sites, a model can score by recognising the site.{more}"
-    return _count_figure("sites", shown, outcome.groups, count, outcome.counted, text)
+    return _count_figure("sites", counts, outcome.groups, outcome.counted, text)
 
 
 def _sizes(run: Run) -> Figure | None:
@@ -138,18 +139,15 @@ def splits(material: Material) -> dict[str, Any]:
     names, sites = sorted(set(site) - {""}), None
     if 0 < len(names) <= MOST_FOLD_SITES:
         tests = {f"fold {fold}": site.loc[parts.get("test", [])] for fold, parts in enumerate(run.folds, 1)}
-        count = [[int((tested == name).sum()) for tested in tests.values()] for name in names]
+        in_folds = {name: [int((tested == name).sum()) for tested in tests.values()] for name in names}
         text = "Test samples of each site by fold. With site-preserving folds each bar has one colour."
-        sites = _count_figure("sites-in-folds", names, list(tests), count, "test samples", text)
-    counts = list(balance.values())
+        sites = _count_figure("sites-in-folds", in_folds, list(tests), "test samples", text)
     return {
         "column": spec.column if isinstance(spec, ColumnSplits) else "",
         "files": spec.name if isinstance(spec, Path) else "",
         "spec": spec,
         "overlaps": overlaps(run),
-        "balance": _count_figure(
-            "balance", list(balance), outcome.groups, counts, outcome.counted, "Outcome of each part."
-        ),
+        "balance": _count_figure("balance", balance, outcome.groups, outcome.counted, "Outcome of each part."),
         "sites": sites,
         "header": ["part", "samples", "patients", *outcome.groups, "sites"],
         "parts": rows,

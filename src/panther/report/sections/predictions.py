@@ -186,9 +186,9 @@ def _calibration(run: Run) -> dict[str, Any] | None:
             figures[f"{where_tested(part)}: {name}"] = _reliability(run, part, name, f"reliability-{part}-{position}")
             rows = table[(table["row"] == name) & (table["part"] == part)]
             for kind, group in rows.groupby("probabilities", sort=False):
-                by_metric = group.set_index("metric")
-                cells = {metric: _interval(by_metric.loc[metric], "value") for metric in SCORES}
-                chance = by_metric.loc["ece", ["by_chance", "by_chance_high", "temperature"]]
+                by_metric = {row["metric"]: row for _, row in group.iterrows()}
+                cells = {metric: _interval(by_metric[metric], "value") for metric in SCORES}
+                chance = by_metric["ece"][["by_chance", "by_chance_high", "temperature"]]
                 scores[part].append({"name": f"{name}, {kind}", **cells, **chance})
     return {"figures": figures, "scores": scores, "source": next(filter(None, table["calibrated_on"]), "")}
 

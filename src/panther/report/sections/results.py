@@ -1,6 +1,7 @@
 """Tabs of the scores of each method: summary, results, retrieval, and the shuffle test."""
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def summary(material: Material) -> dict[str, Any]:
     """Question, answer, checks, and the commands that would add tabs."""
     run, mixtures = material.run, material.mixtures
     groups = cohorts_of(run)
-    values = observed(run) if run.kind == "regression" else []
+    values = observed(run) if run.kind == "regression" else np.empty(0)
     return {
         "tiles": count_tiles(run),
         "span": [short(value) for value in np.quantile(values, [0, 1, 0.5])] if len(values) else None,
@@ -172,7 +173,7 @@ def _gains(run: Run, metrics: list[str]) -> dict[str, Any] | None:
         return None
     table = run.gains[run.gains["metric"].isin(metrics) & (run.gains["subgroup"] == "")]
     figures = {}
-    for (part, metric), rows in table.groupby(["part", "metric"], sort=False):
+    for (part, metric), rows in _groups(table, "part", "metric"):
         title = f"gain in {metric_name(metric)}"
         numbers = "; ".join(f"{r['row']} {signed(r['difference'])}" for _, r in rows.iterrows())
         chart = forest(estimates(rows, "difference"), title, 0.0, called="no gain")
@@ -189,6 +190,11 @@ def _gains(run: Run, metrics: list[str]) -> dict[str, Any] | None:
     }
 
 
+def _groups(table: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFrame]]:
+    """Values of columns in the order of the table, and their rows."""
+    yield from table.groupby(list(columns), sort=False)
+
+
 def retrieval(material: Material) -> dict[str, Any] | None:
     """Agreement of labels with the nearest training slides; None where the study has no retrieval."""
     folder = material.run.folder
@@ -198,7 +204,7 @@ def retrieval(material: Material) -> dict[str, Any] | None:
     table, compared = (_title_retrieval(read_parquet(file)) if file.exists() else pd.DataFrame() for file in files)
     figures = {}
     of_all = table[table["group"] == "all"]
-    for (part, metric, k, name), rows in of_all.groupby(["part", "metric", "k", "title"], sort=False):
+    for (part, metric, k, name), rows in _groups(of_all, "part", "metric", "k", "title"):
         values = estimates(rows, "value", "representation")
         best = [row.name for row in values if row.mean == rows["value"].max()]
         numbers = "; ".join(f"{row.name} {number(row.mean)}" for row in values)
@@ -249,7 +255,7 @@ def shuffle_test(material: Material) -> dict[str, Any] | None:
     loss, gain = table[["difference", "ci_low", "ci_high"]], table[["difference", "ci_high", "ci_low"]]
     table[["lost", "low", "high"]] = np.where(errors, -gain, loss)
     figures = {}
-    for (part, metric), rows in table.groupby(["part", "metric"], sort=False):
+    for (part, metric), rows in _groups(table, "part", "metric"):
         name, where = metric_name(metric), where_tested(part)
         pairs = list(zip(rows["row"], rows["score"], rows["shuffled"], strict=True))
         scores = [Estimate(row, score, float("nan"), float("nan"), [shuffled]) for row, score, shuffled in pairs]
