@@ -1,5 +1,6 @@
 """Checks of a study: leakage, chance, training, selection, size, site shift and failures."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
@@ -13,7 +14,7 @@ from panther.models.heads import PROBE
 from panther.models.settings import preset, usual_preset
 from panther.report.data import Run, metric_name, outcome_of
 from panther.report.figures import join_words, number, plural
-from panther.report.material import Material, as_settings
+from panther.report.material import Material
 from panther.study.tables import one_class
 
 INFLATED = 0.005  # rise of the chance level on resamples from which it is reported
@@ -169,7 +170,7 @@ def _size(material: Material) -> Iterator[Check]:
         return
     outcome = outcome_of(material.run)
     fewest = min(outcome.scarcest(outcome.counts(ids)) for ids in tests)
-    text = f"Test folds have at least {min(map(len, tests))} samples and {fewest} {outcome.scarce}"
+    text = f"Every test fold has at least {min(map(len, tests))} samples and {fewest} {outcome.scarce}"
     if fewest >= outcome.few:
         yield Check("good", f"{text}.")
     else:
@@ -188,9 +189,11 @@ def _collapse(material: Material) -> Iterator[Check]:
     mixtures = material.mixtures
     if mixtures is None:
         return
-    for sentence in mixtures.prototypes.diagnostics.get("warnings", []):
-        text = f"Prototypes of the study (fold {mixtures.fold + 1}): {sentence[:1].lower()}{as_settings(sentence[1:])}"
-        yield Check("mind", text)
+    for warning in mixtures.prototypes.diagnostics.get("warnings", []):
+        text = re.sub(r"`(\w+)=`", r"`\1`", warning)  # Python's argument `sample=` is the setting `sample` of a study
+        if names := material.fold_names:
+            text = re.sub(r"\bC(\d+)\b", lambda match: names.name(int(match[1])), text)
+        yield Check("mind", f"Prototypes of the study (fold {mixtures.fold + 1}): {text[:1].lower()}{text[1:]}")
     single = 0 if mixtures.used is None else int((mixtures.used < COLLAPSED).sum())
     if single:
         text = f"{single:,} of {plural(len(mixtures.samples), 'sample')} use only one prototype: their mixtures carry little information."
@@ -212,7 +215,7 @@ def few_steps(run: Run) -> Check | None:
         return None
     batches = f"{settings.batch_size} per batch, learning rate {settings.learning_rate:g}"
     how = f"{plural(settings.epochs, 'epoch')}, {plural(samples, 'sample')}, {batches}"
-    text = f"Head {join_words(heads)}: trained in at most {plural(steps, 'step')} ({how}); the score may be that of the short training."
+    text = f"Head {join_words(heads)}: trained in at most {plural(steps, 'step')} ({how}); the score may be limited by the short training."
     probes = any(head.name == PROBE for head in run.study.heads)
     convex = "the head `probe` beside it" if probes else "`heads: [probe]`"
     advice = f"Use {convex}, which is fitted to convergence, or train longer, e.g. `training: {LONGER}` in the study file; see Curves for the loss."

@@ -195,12 +195,12 @@ def where_tested(part: str, subgroup: str = "") -> str:
 def describing_columns(run: Run, most: int = 12, limit: int = 60) -> list[str]:
     """Columns to colour by, outcomes first: more than one value, and not one value per patient."""
     outcomes = [name for name in run.cohort.columns if name in OUTCOMES or name.startswith("label_")]
-    unique: dict[tuple[str, ...], str] = {}  # `label` and the column it came from have the same values
+    unique: dict[tuple[str, ...], str] = {}  # `label` is replaced by the column it was read from
     for name in dict.fromkeys([*outcomes, *run.cohort.columns]):
         known = run.cohort[name][run.cohort[name] != ""]
         is_category = known.nunique() <= min(limit, max(2, len(known) // 2))
         if name not in IDENTIFIERS and known.nunique() > 1 and (is_category or numeric(known) is not None):
-            unique.setdefault(tuple(run.cohort[name]), name)
+            unique[tuple(run.cohort[name])] = name
     return list(unique.values())[:most]
 
 

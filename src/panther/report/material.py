@@ -3,7 +3,6 @@
 C4 is the same prototype in all tabs: prototypes of the fold that match those of the atlas get its names and colours, others are marked.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -316,13 +315,3 @@ def match_prototypes(prototypes: Prototypes, reference: Prototypes | None) -> di
         return {} if reference is None else {c: number for number, c in compare(reference, prototypes).same}
     except InputError:  # of another encoder, or another projection
         return {}
-
-
-def as_settings(text: str) -> str:
-    """Sentence with settings of a study (`sample`) in place of Python's arguments (`sample=`)."""
-    return re.sub(r"`(\w+)=`", r"`\1`", text)
-
-
-def rename(text: str, names: Mapping[int, str]) -> str:
-    """Sentence with names of prototypes in place of C3."""
-    return re.sub(r"\bC(\d+)\b", lambda match: names.get(int(match[1]), match[0]), text)

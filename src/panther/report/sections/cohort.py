@@ -112,8 +112,7 @@ def _sites(run: Run) -> Figure | None:
     outcome, shown = outcome_of(run), order[:MOST_SITES]
     counts = {site: outcome.counts(known.index[known["site"] == site]) for site in shown}
     more = f" The largest {MOST_SITES} of {len(order)} are shown." if len(order) > MOST_SITES else ""
-    text = f"{plural(len(order), 'site')}. Where the outcome differs between sites, a model can score by recognising the site.{more}"
-    return _count_figure("sites", counts, outcome.groups, outcome.counted, text)
+    return _count_figure("sites", counts, outcome.groups, outcome.counted, f"{plural(len(order), 'site')}.{more}")
 
 
 def _sizes(run: Run) -> Figure | None:

@@ -18,14 +18,14 @@ from panther.explain.kaplan_meier import curve_chart
 from panther.explain.names import row_colour
 from panther.report.data import describing_columns, numeric
 from panther.report.figures import Figure, Gallery, Picture, data_uri, gallery, number, p_value, pictures_by_slide
-from panther.report.material import Artefact, Material, as_settings, rename
+from panther.report.material import Artefact, Material
 
 EXEMPLARS = {"nearest": "Most typical", "random": "Drawn at random"}
 MOST_EXEMPLARS, EXEMPLAR_SIDE = 5, 160  # of a kind; pixels
 TABLES = {"per_class": "Each class", "prototypes": "Each prototype", "slides": "Each slide"}
 MOST_ROWS = 60
 MEASURES = {
-    "accuracy": "share of patches whose prototype has the class of the patch",
+    "accuracy": "share of patches with the class of their prototype",
     "ari": "adjusted Rand index, prototypes against classes",
     "ami": "adjusted mutual information, prototypes against classes",
     "ari_named": "adjusted Rand index, prototypes joined by their class",
@@ -299,7 +299,7 @@ def diagnostics(material: Material) -> dict[str, Any]:
         text = f"A sample uses {median:.1f} of {len(mixture.prototypes)} prototypes (median); {single} of {len(used):,} samples use only one."
         effective = Figure("effective", histogram(used, "effective number of prototypes", 24), text)
     diagnosed = dict(mixture.prototypes.diagnostics) if mixture else {}
-    share, warnings = diagnosed.get("occupancy_share"), []
+    share = diagnosed.get("occupancy_share")
     if mixture is not None and names is not None and share:
         order, title = names.order, "share of the training patches"
         titles = {c: names.name(c) for c in order}
@@ -312,14 +312,12 @@ def diagnostics(material: Material) -> dict[str, Any]:
         chart = shares(list(titles.values()), [share[c] for c in order], [names.colour(c) for c in order], title)
         header = ("prototype", "share", "distance to the nearest", "nearest")
         occupancy = Figure("occupancy", chart, text, header=header, rows=rows)
-        warnings = [rename(as_settings(warning), titles) for warning in diagnosed.get("warnings", [])]
     shown_before = material.slides is None and mixture is not None and mixture.weights is not None  # in Mixtures
     return {
         "effective": effective,
         "occupancy": occupancy,
         "mixture": mixture,
         "names": None if shown_before else names,
-        "warnings": warnings,
         "shift": material.shift,
         "failures": list(material.run.record["failures"].values()),
     }
