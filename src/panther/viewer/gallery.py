@@ -18,7 +18,7 @@ from panther.explain.atlas import AtlasJob, AtlasSettings, Kind, Pool, describe_
 from panther.explain.atlas_files import to_dict
 from panther.explain.shares import Proportions, as_proportions
 from panther.storage.files import read_json
-from panther.viewer.workbench import Workbench
+from panther.viewer.workbench import InProgressError, Workbench
 
 KINDS: tuple[Kind, ...] = ("nearest", "borderline", "farthest")
 EXEMPLARS = 12  # of each kind
@@ -87,16 +87,18 @@ class Gallery:
             notes = (*self._known.notes, *([self._problem] if self._problem else []))
             return replace(self._known, running=running, notes=notes)
 
-    def shares(self) -> tuple[Proportions | None, int, int, dict[str, str]]:
-        """Pi of the slides that are done, their number, that of all that will be, and why some failed."""
+    def shares(self) -> tuple[Proportions | None, dict[str, str]]:
+        """Pi of all slides, and why some failed; `InProgressError` while they are computed."""
         with self._lock:
             if self._atlas is not None:
-                return self._atlas.proportions, 0, 0, {}
-            slides, weights = self._pool.slides, self._pool.weights
+                return self._atlas.proportions, {}
+            slides, done = self._pool.slides, len(self._pool.slides) + len(self._failures)
+            if self._is_running and done < len(self._jobs):
+                raise InProgressError(done, len(self._jobs), "shares of the prototypes")
+            if not slides:
+                return None, dict(self._failures)
             patches = np.array([float(members.sum()) for members in self._pool.members])
-            proportions = Proportions(list(slides), np.stack(weights), patches) if slides else None
-            done = len(slides) + len(self._failures)
-            return proportions, done, len(self._jobs) if self._is_running else done, dict(self._failures)
+            return Proportions(list(slides), np.stack(self._pool.weights), patches), dict(self._failures)
 
     def _summed_up(self, done: int, total: int) -> Findings:
         if not self._pool.slides:

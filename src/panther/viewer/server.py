@@ -27,7 +27,7 @@ from panther.viewer.pages.prototypes import prototype_routes
 from panther.viewer.pages.slide import slide_routes
 from panther.viewer.pages.study import study_routes
 from panther.viewer.queries import describe_problem
-from panther.viewer.workbench import BusyError, UnknownError, Workbench, as_sentence
+from panther.viewer.workbench import BusyError, InProgressError, UnknownError, Workbench, as_sentence
 
 PAGES = (slide_routes, patch_routes, prototype_routes, cohort_routes, study_routes)
 PLOTLY = "plotly.min.js"  # of the installed package, not copied into this one
@@ -214,6 +214,7 @@ def make_app(bench: Workbench, guard: Guard) -> Flask:
     app.register_blueprint(_frame_routes(bench, guard))
     for page in PAGES:
         app.register_blueprint(page(bench))
+    app.register_error_handler(InProgressError, lambda running: {"progress": running.progress})
     app.register_error_handler(Exception, message)
     return app
 

@@ -39,6 +39,14 @@ class BusyError(InputError):
     """Too many searches at a time."""
 
 
+class InProgressError(Exception):
+    """The answer is still being computed in the background; the page shows the progress and asks again."""
+
+    def __init__(self, done: int, total: int, what: str) -> None:
+        super().__init__(what)
+        self.progress = {"done": done, "total": total, "what": what}
+
+
 @dataclass(eq=False)
 class _Entry(Generic[T]):
     version: Hashable

@@ -1,7 +1,6 @@
 """Routes of the cohort page: points, their colours, and a comparison of two groups."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -32,39 +31,37 @@ def cohort_routes(bench: Workbench) -> Blueprint:
         query = CohortQuery.read()
         units = units_of(bench.contents, query.level)
         columns, rows = tables.get(units.level, lambda: _table(colours, units))
-        planes, about_planes = positions.known(units, query.set)
-        choices, about_colours = colours.known(query.set)
+        planes, notes = positions.known(units, query.set)
+        choices, colour_notes = colours.known(query.set)
         return {
             "level": units.level,
             "levels": levels(bench.contents),
             "columns": [column.to_dict() for column in columns],
             "rows": rows,
-            "planes": [{"id": one.id, "title": one.title} for one in planes],
+            "planes": [{"id": plane.id, "title": plane.title} for plane in planes],
             "colours": [colour.to_dict() for colour in choices],
             "colour": _default_colour(choices, rows, colours.outcomes()),
             "compare": any(colour.id.startswith("pi:") for colour in choices),
-            "notes": [*about_planes, *about_colours],
+            "notes": notes + colour_notes,
         }
 
     @routes.get("/api/cohort/points")
     def points() -> dict[str, Any]:
         query = CohortQuery.read()
         units = units_of(bench.contents, query.level)
-        planes = {one.id: one for one in positions.known(units, query.set)[0]}
+        planes = {plane.id: plane for plane in positions.known(units, query.set)[0]}
         placed = pick(planes, query.plane, "plane").place()
-        choices = {colour.id: colour for colour in colours.known(query.set)[0]} if query.colour else {}
-        colour = pick(choices, query.colour, "colour") if query.colour else None
-        values = Values({}) if colour is None else colour.read(units)
-        progress = placed.progress or values.progress
-        if progress is not None:
-            return {"progress": asdict(progress)}
-        notes = values.notes
-        if colour is not None and placed.names and not set(placed.names) & set(values.values):
-            notes = (f"{colour.title}: not known for any of these.",)
+        colour: Colour | None = None
+        values, notes = Values({})
+        if query.colour:
+            choices = {colour.id: colour for colour in colours.known(query.set)[0]}
+            colour = pick(choices, query.colour, "colour")
+            values, notes = colour.read(units)
+            if placed.names and values.keys().isdisjoint(placed.names):
+                notes = (f"{colour.title}: not known for any of these.",)
         return {
-            "progress": None,
-            "figure": _figure(placed, colour, values.values),
-            "values": plain(dict(values.values)),
+            "figure": _figure(placed, colour, values),
+            "values": plain(values),
             "colour": None if colour is None else colour.to_dict(),
             "notes": [*placed.notes, *notes],
         }
@@ -73,27 +70,24 @@ def cohort_routes(bench: Workbench) -> Blueprint:
     def compared() -> dict[str, Any]:
         body = Groups.read()
         units = units_of(bench.contents, body.level)
-        known, progress, _ = shares.known(body.set)
-        if progress is not None:
-            return {"progress": asdict(progress)}
+        known, _failures = shares.known(body.set)
         if not known:
             raise InputError("no shares of prototypes to compare; `panther prototypes` fits some")
         groups = {"A": slides_of(units, body.a), "B": slides_of(units, body.b)}
         slides = units_of(bench.contents, "slides")
         patients = dict(zip(slides.names, slides.patients, strict=True))
         comparison = compare(groups, known, patients, colours.titles(body.set))
-        return {"progress": None, **comparison, "rows": plain(comparison["rows"])}
+        return comparison | {"rows": plain(comparison["rows"])}
 
     return routes
 
 
 def _table(colours: CohortColours, units: Units) -> tuple[list[Colour], list[dict[str, Any]]]:
     """Columns and rows of the page's table."""
-    columns, values = colours.rows(units)
-    known = zip(units.names, units.patients, units.slides, values, strict=True)
-    return columns, plain(
-        [{**row, "name": name, "patient": patient, "slides": slides} for name, patient, slides, row in known]
-    )
+    columns, rows = colours.rows(units)
+    for row, name, patient, slides in zip(rows, units.names, units.patients, units.slides, strict=True):
+        row |= {"name": name, "patient": patient, "slides": slides}
+    return columns, plain(rows)
 
 
 def _figure(placed: Placed, colour: Colour | None, values: Mapping[str, Value]) -> dict[str, Any]:
