@@ -47,9 +47,9 @@ class Gallery:
     def __init__(self, bench: Workbench, chosen: str | None) -> None:
         self._bench, self._prototypes = bench, bench.prototypes(chosen)
         self._settings = AtlasSettings(bench.settings, EXEMPLARS, kinds=KINDS)
-        slides = {name: one for name, one in bench.contents.slides.items() if one.features is not None}
-        patients = patients_in(bench, list(slides))
-        self._jobs = [AtlasJob(one.features, patients[name], one.image) for name, one in slides.items() if one.features]
+        slides = bench.contents.slides
+        patients = patients_in(bench, [name for name, slide in slides.items() if slide.features])
+        self._jobs = [AtlasJob(s.features, patients[name], s.image) for name, s in slides.items() if s.features]
         self._pool = Pool(len(self._prototypes), self._settings)
         self._failures: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -58,10 +58,10 @@ class Gallery:
         self._known: Findings | None = None  # for as many slides as are done
         self._atlas = _from_atlas(bench, self._prototypes.content_hash(), len(self._prototypes))
 
-    def start(self, *, although: bool = False) -> None:
-        """Begin to describe the slides, once; if there is an atlas, only ``although`` it is there."""
+    def start(self, *, despite_atlas: bool = False) -> None:
+        """Begin to describe the slides, once; where there is an atlas only ``despite_atlas``."""
         with self._lock:
-            if self._thread is None and (although or self._atlas is None):
+            if self._thread is None and (despite_atlas or self._atlas is None):
                 self._thread = threading.Thread(target=self._describe, name="gallery", daemon=True)
                 self._thread.start()
 
@@ -78,10 +78,10 @@ class Gallery:
         """What is known now."""
         with self._lock:
             running, done, total = self._is_running, len(self._pool.slides) + len(self._failures), len(self._jobs)
-            if self._atlas is not None and (self._thread is None or running):  # better than a part of the slides
-                done, total = (done, total) if running else (0, 0)
-                can_look = bool(self._jobs) and not running
-                return replace(self._atlas, done=done, total=total, running=running, can_look=can_look)
+            if self._atlas is not None and running:  # better than a part of the slides
+                return replace(self._atlas, done=done, total=total, running=True)
+            if self._atlas is not None and self._thread is None:
+                return replace(self._atlas, can_look=bool(self._jobs))
             if self._known is None or self._known.done != done:
                 self._known = self._summed_up(done, total)
             notes = (*self._known.notes, *([self._problem] if self._problem else []))
@@ -106,9 +106,10 @@ class Gallery:
         atlas = summed_up(self._pool, self._prototypes, self._settings, (), dict(self._failures))
         pi = Proportions(list(atlas.slides), atlas.weights, atlas.members.sum(1).astype(float))
         content = to_dict(atlas)
-        for row, one in zip(content["exemplars"], atlas.exemplars, strict=True):
-            if one.place is not None and one.place.side is not None:
-                row["place"] = {"x": one.place.x, "y": one.place.y, "side": one.place.side, "unit": one.place.unit}
+        for row, exemplar in zip(content["exemplars"], atlas.exemplars, strict=True):
+            place = exemplar.place
+            if place is not None and place.side is not None:
+                row["place"] = {"x": place.x, "y": place.y, "side": place.side, "unit": place.unit}
         return Findings(content, pi, atlas.patients, done, total, notes=atlas.notes, failures=atlas.failures)
 
     def _describe(self) -> None:
@@ -156,14 +157,13 @@ def _from_atlas(bench: Workbench, prototypes_hash: str, count: int) -> Findings 
                 if row["slide"] in bench.contents.slides
             ]
             is_same = content["prototypes_hash"] == prototypes_hash and content["method"] == bench.settings.method
-            if not (is_same and exemplars and len(content["prototypes"]) == pi.pi.shape[1] == count):
-                continue
-            if shapes != {(count, count)}:
+            counts = {len(content["prototypes"]), pi.pi.shape[1]}
+            if not (is_same and exemplars and counts == {count} and shapes == {(count, count)}):
                 continue
             patients = patients_in(bench, [slide for slide in pi.samples if slide in bench.contents.slides])
         except (InputError, OSError, ValueError, KeyError, TypeError):
             continue
         note = f"From the atlas in {folder.parent.name}/{folder.name}; it has no borderline and atypical patches."
         content = {**content, "exemplars": exemplars}
-        return Findings(content, pi, [patients.get(one, one) for one in pi.samples], notes=(note,))
+        return Findings(content, pi, [patients.get(slide, slide) for slide in pi.samples], notes=(note,))
     return None

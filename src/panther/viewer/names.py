@@ -92,16 +92,14 @@ class NamesBook:
             seen = self._seen.get(version)
             if seen is None:
                 raise ConflictError("the names were changed since this page was opened; the present ones are shown")
-            here, there = now.namings.get(prototype, Naming()), seen.get(prototype, Naming())
+            present, shown = now.namings.get(prototype, Naming()), seen.get(prototype, Naming())
             for field, value in wanted.items():
-                present = getattr(here, field)
-                if present not in (getattr(there, field), value):
-                    raise ConflictError(
-                        f"the {field} of C{prototype} was changed elsewhere to {present!r}; yours, {value!r}, is not saved"
-                    )
-            after = {field: value for field, value in wanted.items() if getattr(here, field) != value}
+                if getattr(present, field) not in (getattr(shown, field), value):
+                    change = f"to {getattr(present, field)!r}; yours, {value!r}, is not saved"
+                    raise ConflictError(f"the {field} of C{prototype} was changed elsewhere {change}")
+            after = {field: value for field, value in wanted.items() if getattr(present, field) != value}
             if after:
-                before = {field: getattr(here, field) for field in after}
+                before = {field: getattr(present, field) for field in after}
                 new = changed_text(self.path, text or "", prototype, after, self.count)
                 self._write(new)
                 self._steps.append(Step(prototype, before, after, text, new))
@@ -114,8 +112,8 @@ class NamesBook:
             if version != now.version:
                 raise ConflictError("the names were changed meanwhile; the present ones are shown")
             step = self._steps[-1]
-            here = now.namings.get(step.prototype, Naming())
-            if any(getattr(here, field) != value for field, value in step.after.items()):
+            present = now.namings.get(step.prototype, Naming())
+            if any(getattr(present, field) != value for field, value in step.after.items()):
                 self._steps.pop()
                 raise ConflictError(f"C{step.prototype} was changed elsewhere; that change stays")
             if text != step.text_after:
@@ -130,9 +128,7 @@ class NamesBook:
     def _writing(self) -> Iterator[tuple[str | None, NamesNow]]:
         """Text and content of the file, locked against other threads and viewers; refused if it cannot be written."""
         if self.path.is_symlink():
-            raise InputError(
-                f"{self.path}: is a link to another file; `panther view FOLDER --names FILE` names that one"
-            )
+            raise InputError(f"{self.path}: is a link to another file, expected the file itself")
         if self.path.exists() and not self.path.stat().st_mode & 0o222:
             raise InputError(f"{self.path}: is read-only")
         check_writable(self.path)
@@ -146,9 +142,8 @@ class NamesBook:
             raise InputError(f"{self.path}: cannot be changed ({error.strerror}); nothing was saved") from error
 
     def _read(self) -> tuple[str | None, NamesNow]:
-        if not self.path.exists():
-            text, now = None, NamesNow(NEW, {})
-        else:
+        text, now = None, NamesNow(NEW, {})
+        if self.path.exists():
             try:
                 self._check()
                 text = file_text(self.path)

@@ -172,7 +172,7 @@ class Workbench:
         return self._prototypes.get(name, lambda: load_set(path), version_of([path]))
 
     def version(self, name: str, prototypes: str | None = None) -> Version:
-        """Changes if a file of this slide, or the set of prototypes, does: part of the key of everything cached of them."""
+        """Version of the files of a slide and of the prototypes, for everything cached of them."""
         sets = [self.contents.prototypes[self.set_name(prototypes)]] if self.contents.prototypes else []
         return version_of((*self.slide(name).files, *sets))
 
@@ -212,7 +212,7 @@ class Workbench:
         if None in version:
             self._images.drop(name)
             raise InputError(f"{entry.image}: the slide is not there any more")
-        opened = self._images.get(name, lambda: self._opened(entry), version)
+        opened = self._images.get(name, partial(self._open, entry, entry.image), version)
         if not opened.lock.acquire(timeout=PATIENCE):
             raise InputError(f"{entry.image}: its storage does not respond; try again later")
         try:
@@ -237,14 +237,11 @@ class Workbench:
         """Close all slides."""
         self._images.clear()
 
-    def _opened(self, entry: SlideEntry) -> _OpenSlide:
+    def _open(self, entry: SlideEntry, image: Path) -> _OpenSlide:
         """Open an image that a worker process has opened before: one that crashes its library does so there."""
-        assert entry.image is not None
-        self.refuse_links([entry.image])
-        mpp = self._resolutions.get(
-            entry.name, lambda: self.compute(prove_image, entry, self.settings), version_of(entry.files)
-        )
-        return _OpenSlide(open_slide(entry.image, mpp))
+        self.refuse_links([image])
+        check = partial(self.compute, check_image, entry, self.settings)
+        return _OpenSlide(open_slide(image, self._resolutions.get(entry.name, check, version_of(entry.files))))
 
     def refuse_links(self, files: Iterable[Path]) -> None:
         """Check again where links lead: a file may have become one since the folders were searched."""
@@ -267,7 +264,7 @@ class Workbench:
         return inside, refused
 
 
-def prove_image(entry: SlideEntry, settings: MapSettings) -> float | None:
+def check_image(entry: SlideEntry, settings: MapSettings) -> float | None:
     """Open an image and read a part of its smallest level, in a worker process; returns the resolution to open it with."""
     assert entry.image is not None
     try:

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 import panther
-from panther.viewer.contents import Contents, Inputs, find_contents, load_set
-from panther.viewer.discovery import MANY
+from panther.viewer.contents import MANY, Contents, Inputs, find_contents, load_set
 from panther.viewer.workbench import Workbench
 from viewer.feature_files import RNG, coordinates, h5, prototypes
 
@@ -176,7 +175,7 @@ def test_many_safetensors_are_features_and_not_all_looked_into(tmp_path, monkeyp
     from safetensors.torch import save_file
 
     from panther.storage.survey import survey
-    from panther.viewer import discovery as module
+    from panther.viewer import contents as module
 
     looked = []
     monkeypatch.setattr(module, "survey", lambda file: looked.append(file) or survey(file))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from panther.viewer.contents import Inputs, find_contents
-from panther.viewer.server import Guard, make_app, path_redactor
+from panther.viewer.server import Guard, json_ready, make_app, path_redactor
 from panther.viewer.workbench import Workbench
 from viewer.asking import entered
 from viewer.attacks import OWN, address, routes
@@ -39,7 +39,7 @@ def test_the_terminal_has_the_whole_sentence_once(caplog):
     redact = path_redactor(PLACES)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            redact(["/data/my job/S1.tif: it is damaged.", "S2.tif: it is damaged.", "/data/a/value of a table"])
+            json_ready(["/data/my job/S1.tif: it is damaged.", "S2.tif: damaged.", "/data/a/value of a table"], redact)
     assert caplog.messages == ["/data/my job/S1.tif: it is damaged."]
 
 
@@ -47,7 +47,7 @@ def test_all_texts_of_an_answer_are_shortened_but_not_peoples_notes():
     text = "/data/my job/S1.tif"
     answer = {"note": text, "why": text, "here": {"rows": [(text, 1.5)]}, "failures": {text: text}}
     expected = {"note": text, "why": "S1.tif", "here": {"rows": [["S1.tif", 1.5]]}, "failures": {"S1.tif": "S1.tif"}}
-    assert path_redactor(PLACES)(answer) == expected
+    assert json_ready(answer, path_redactor(PLACES)) == expected
 
 
 def test_a_table_of_paths_shows_no_path(cohort_folder):

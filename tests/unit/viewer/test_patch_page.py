@@ -13,9 +13,9 @@ import pytest
 
 import panther
 from panther.engine import open_executor
-from panther.viewer import similar
 from panther.viewer.contents import find_contents
 from panther.viewer.pages import patch as patch_page
+from panther.viewer.pages.patch import SearchState, Turns, search, searched_patch
 from panther.viewer.serve import Viewer
 from panther.viewer.workbench import BusyError, Workbench
 from viewer.asking import entered
@@ -126,7 +126,7 @@ def test_a_file_that_became_a_link_out_of_the_folder_is_not_searched(client, coh
 
 
 def test_many_failures_are_counted():
-    found = similar.SearchState(failures=tuple(f"S{n} is damaged." for n in range(10)))
+    found = SearchState(failures=tuple(f"S{n} is damaged." for n in range(10)))
     assert found.notes[-1] == "7 further slides could not be searched."
     assert len(found.notes) == 4
 
@@ -154,8 +154,8 @@ def test_the_same_patches_from_worker_processes(client, cohort_folder):
 
 def test_who_stops_reading_stops_the_search(bench, monkeypatch):
     searched = []
-    monkeypatch.setattr(similar, "search_slide", lambda ref, query: searched.append(ref.sample) or [])
-    states = similar.search(bench, similar.ask(bench, "S0", 7, 3), list(bench.contents.slides.values()))
+    monkeypatch.setattr(patch_page, "search_slide", lambda ref, query: searched.append(ref.sample) or [])
+    states = search(bench, searched_patch(bench, "S0", 7, 3), list(bench.contents.slides.values()))
     while next(states).done < 2:
         pass
     states.close()
@@ -164,7 +164,6 @@ def test_who_stops_reading_stops_the_search(bench, monkeypatch):
 
 def test_a_browser_that_goes_away_stops_its_search(cohort_folder, monkeypatch):
     searched, begun, ended = [], threading.Event(), threading.Event()
-    search = patch_page.search
 
     def watched(*arguments):
         try:
@@ -178,7 +177,7 @@ def test_a_browser_that_goes_away_stops_its_search(cohort_folder, monkeypatch):
         time.sleep(0.3)
         return []
 
-    monkeypatch.setattr(similar, "search_slide", slowly)
+    monkeypatch.setattr(patch_page, "search_slide", slowly)
     monkeypatch.setattr(patch_page, "search", watched)
     with Viewer(Workbench(find_contents(cohort_folder))) as viewer:
         where = urlsplit(viewer.address)
@@ -192,17 +191,17 @@ def test_a_browser_that_goes_away_stops_its_search(cohort_folder, monkeypatch):
 
 
 def test_few_search_at_a_time_and_the_others_are_told():
-    turns = similar.Turns(at_once=1, waiting=1, patience=30)
+    turns = Turns(at_once=1, waiting=1, patience=30)
     inside, waits, go = threading.Event(), threading.Event(), threading.Event()
 
     def first():
-        with turns.one():
+        with turns.take():
             inside.set()
             go.wait(10)
 
     def second():
         waits.set()
-        with turns.one():
+        with turns.take():
             had.append("a turn")
 
     had: list[str] = []
@@ -213,18 +212,18 @@ def test_few_search_at_a_time_and_the_others_are_told():
     assert waits.wait(10)
     while turns._inside._value:  # until the second stands in the queue
         time.sleep(0.01)
-    with pytest.raises(BusyError, match="try again"), turns.one():
+    with pytest.raises(BusyError, match="try again"), turns.take():
         pass
     go.set()
     for thread in threads:
         thread.join()
     assert had == ["a turn"]
-    with turns.one():
+    with turns.take():
         pass
 
 
 def test_a_search_that_finds_no_turn_is_refused_with_a_sentence(bench, monkeypatch):
-    monkeypatch.setattr("panther.viewer.pages.patch.Turns", lambda: similar.Turns(at_once=0, waiting=1, patience=0.01))
+    monkeypatch.setattr("panther.viewer.pages.patch.Turns", lambda: Turns(at_once=0, waiting=1, patience=0.01))
     answer = entered(bench).get("/api/slides/S0/patches/7/similar")
     assert answer.status_code == 503
     assert "try again" in answer.get_json()["error"]

@@ -128,7 +128,7 @@ def test_an_atlas_of_the_same_prototypes_is_used_and_another_is_not(cohort_folde
     found = gallery.findings()
     assert (found.done, found.running) == (0, False)
     assert {row["kind"] for row in found.content["exemplars"]} == {"nearest", "random"}
-    gallery.start(although=True)
+    gallery.start(despite_atlas=True)
     gallery.wait()
     again = gallery.findings()
     assert np.allclose(again.proportions.pi, found.proportions.pi, atol=1e-6)

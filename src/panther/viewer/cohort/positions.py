@@ -11,8 +11,8 @@ from panther.errors import InputError
 from panther.explain.projection import FEWEST_UMAP, Plane, umap_installed
 from panther.store import version_of
 from panther.viewer.cohort.units import (
-    CohortShares,
     PLANES,
+    CohortShares,
     EmbeddingsFile,
     Units,
     plane_of_file,

@@ -113,7 +113,7 @@ def columns_of(table: ClinicalTable | None, slides: Iterable[str]) -> list[Colum
         # a score of three steps is a category; in a small cohort a few different numbers are a scale
         numbers = numeric(texts, min(MOST_CATEGORIES, len(texts) // 2))
         if numbers is None:
-            columns.append(Column(str(name), "category", texts.to_dict()))
+            columns.append(Column(str(name), "category", dict(zip(texts.index, texts, strict=True))))
         else:
             values = {slide: float(n) for slide, n in zip(texts.index, numbers, strict=True) if np.isfinite(n)}
             columns.append(Column(str(name), "number", values))

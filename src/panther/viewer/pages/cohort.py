@@ -7,7 +7,7 @@ import numpy as np
 from flask import Blueprint
 
 from panther.charts.results import scatter
-from panther.charts.to_plotly import convert, plain
+from panther.charts.to_plotly import convert
 from panther.errors import InputError
 from panther.viewer.cohort.colours import CohortColours, Colour, Values
 from panther.viewer.cohort.compare import compare, slides_of
@@ -61,7 +61,7 @@ def cohort_routes(bench: Workbench) -> Blueprint:
                 notes = (f"{colour.title}: not known for any of these.",)
         return {
             "figure": _figure(placed, colour, values),
-            "values": plain(values),
+            "values": values,
             "colour": None if colour is None else colour.to_dict(),
             "notes": [*placed.notes, *notes],
         }
@@ -76,8 +76,7 @@ def cohort_routes(bench: Workbench) -> Blueprint:
         groups = {"A": slides_of(units, body.a), "B": slides_of(units, body.b)}
         slides = units_of(bench.contents, "slides")
         patients = dict(zip(slides.names, slides.patients, strict=True))
-        comparison = compare(groups, known, patients, colours.titles(body.set))
-        return comparison | {"rows": plain(comparison["rows"])}
+        return compare(groups, known, patients, colours.titles(body.set))
 
     return routes
 
@@ -87,7 +86,7 @@ def _table(colours: CohortColours, units: Units) -> tuple[list[Colour], list[dic
     columns, rows = colours.rows(units)
     for row, name, patient, slides in zip(rows, units.names, units.patients, units.slides, strict=True):
         row |= {"name": name, "patient": patient, "slides": slides}
-    return columns, plain(rows)
+    return columns, rows
 
 
 def _figure(placed: Placed, colour: Colour | None, values: Mapping[str, Value]) -> dict[str, Any]:
