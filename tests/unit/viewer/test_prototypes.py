@@ -1,4 +1,4 @@
-"""The prototype page: exemplars, groups, survival, neighbours; what is missing is said."""
+"""Routes of the prototype page: exemplars, groups, survival, neighbours, and reasons for what is missing."""
 
 import json
 import shutil
@@ -14,13 +14,13 @@ from flask.testing import FlaskClient
 import panther
 from commands import invoke
 from panther.viewer.contents import find_contents
-from panther.viewer.gallery import Gallery
+from panther.viewer.gallery import Gallery, gallery_of
 from panther.viewer.workbench import Workbench
 from viewer.asking import entered
 
 
 def asked(client: FlaskClient, address: str) -> Any:
-    """Answer once all slides were looked at."""
+    """Answer once all slides are described."""
     while True:
         found = client.get(address)
         assert found.status_code == 200, found.get_json()
@@ -119,20 +119,20 @@ def test_a_slide_that_cannot_be_read_is_counted_and_named(cohort_folder: Path):
     assert (found["done"], found["failed"], list(found["failures"])) == (6, 1, ["S2"])
 
 
-def test_an_atlas_of_the_same_prototypes_is_used_and_another_is_not(cohort_folder: Path, tmp_path: Path):
-    usual = cohort_folder / "features", cohort_folder / "prototypes.safetensors"
-    panther.make_atlas(*usual, output=cohort_folder / "atlas")
+def test_an_atlas_of_the_same_prototypes_is_used_until_its_slides_are_described_on_request(cohort_folder: Path):
+    files = cohort_folder / "features", cohort_folder / "prototypes.safetensors"
+    panther.make_atlas(*files, output=cohort_folder / "atlas")
     bench = Workbench(find_contents(cohort_folder))
-    gallery = Gallery(bench, None)
-    gallery.start()
-    found = gallery.findings()
-    assert (found.done, found.running) == (0, False)
-    assert {row["kind"] for row in found.content["exemplars"]} == {"nearest", "random"}
-    gallery.start(despite_atlas=True)
-    gallery.wait()
-    again = gallery.findings()
-    assert np.allclose(again.proportions.pi, found.proportions.pi, atol=1e-6)
-    assert "borderline" in {row["kind"] for row in again.content["exemplars"]}
+    client = entered(bench)
+    before, shares = asked(client, "/api/prototypes/1"), gallery_of(bench, None).shares()[0]
+    assert (before["can_look"], before["done"]) == (True, 0)
+    assert set(before["exemplars"]) == {"nearest", "random"}
+    answer = client.post("/api/prototypes/look", json={}, headers={"Origin": "http://localhost"})
+    assert answer.status_code == 200
+    after = asked(client, "/api/prototypes/1")
+    assert not after["can_look"]
+    assert set(after["exemplars"]) == {"nearest", "borderline", "farthest"}
+    assert np.allclose(gallery_of(bench, None).findings().proportions.pi, shares.pi, atol=1e-6)
     file = cohort_folder / "atlas" / "atlas.json"
     for damaged in ("[]", "{", json.dumps({**json.loads(file.read_text()), "prototypes_hash": "another"})):
         file.write_text(damaged)
@@ -173,28 +173,7 @@ def test_pictures_of_exemplars_are_those_of_their_patches(client: FlaskClient):
     place = "&".join(f"{name}={value}" for name, value in patch["place"].items())
     square = client.get(f"/tiles/{patch['slide']}/square.jpg?{place}&size=60")
     assert square.data == client.get(f"/tiles/{patch['slide']}/patch/{patch['patch']}.jpg?size=60").data
-    for wrong in (
-        "x=0&y=0",
-        "x=0&y=0&side=0",
-        "x=nan&y=0&side=5",
-        "x=1e300&y=0&side=5",
-        "x=0&y=0&side=1e9",
-        "x=10&side=3",
-    ):
+    invalid = ("x=0&y=0&side=0", "x=nan&y=0&side=5", "x=1e300&y=0&side=5", "x=0&y=0&side=1e9")
+    for wrong in (*invalid, "x=0&y=0", "x=10&side=3"):
         assert client.get(f"/tiles/S0/square.jpg?{wrong}").status_code == 422
     assert client.get(f"/tiles/S4/square.jpg?{place}").status_code == 404
-
-
-def test_the_slides_are_looked_at_on_request_although_there_is_an_atlas(cohort_folder: Path):
-    panther.make_atlas(
-        cohort_folder / "features", cohort_folder / "prototypes.safetensors", output=cohort_folder / "atlas"
-    )
-    client = entered(cohort_folder)
-    before = asked(client, "/api/prototypes/1")
-    assert before["can_look"]
-    assert set(before["exemplars"]) == {"nearest", "random"}
-    answer = client.post("/api/prototypes/look", json={}, headers={"Origin": "http://localhost"})
-    assert answer.status_code == 200
-    after = asked(client, "/api/prototypes/1")
-    assert not after["can_look"]
-    assert set(after["exemplars"]) == {"nearest", "borderline", "farthest"}

@@ -52,7 +52,7 @@ def _classes(run: Run, people: Classified) -> list[dict[str, Any]]:
         predicted=names[predicted.T],
         probability=people.of_truth.T,
         right=((predicted == people.truth) & is_predicted).sum(0),
-        asked=is_predicted.sum(0),
+        judged=is_predicted.sum(0),
         disagree=_differ(predicted, is_predicted),
     )
 
@@ -91,7 +91,7 @@ def _labels(run: Run, people: Labelled) -> list[dict[str, Any]]:
         predicted=[[_listed(people.names, row) for row in of_patient] for of_patient in is_positive.swapaxes(0, 1)],
         probability=people.of_truth.T,
         right=is_right.sum(0),
-        asked=is_predicted.sum(0),
+        judged=is_predicted.sum(0),
     )
     for row, known in zip(rows, is_predicted.T, strict=True):
         row["disagree"] = len({*compress(row["predicted"], known)}) > 1
