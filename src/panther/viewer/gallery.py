@@ -65,11 +65,6 @@ class Gallery:
                 self._thread = threading.Thread(target=self._describe, name="gallery", daemon=True)
                 self._thread.start()
 
-    def wait(self) -> None:
-        """Until all slides are described."""
-        if self._thread is not None:
-            self._thread.join()
-
     @property
     def _is_running(self) -> bool:
         return self._thread is not None and self._thread.is_alive()

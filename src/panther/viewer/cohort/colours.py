@@ -95,10 +95,12 @@ class CohortColours:
         contents = self._bench.contents
         return self._table.get(None, lambda: columns_of(contents.table, contents.slides))
 
-    def rows(self, units: Units) -> tuple[list[Colour], list[dict[str, Any]]]:
-        """Columns of the table, and their values of every unit."""
-        columns = self._columns
-        rows = [{column_id(c.name): joined(c.values, slides) for c in columns} for slides in units.slides]
+    def table(self, units: Units) -> tuple[list[Colour], list[dict[str, Any]]]:
+        """Columns of the page's table, and its rows."""
+        columns, rows = self._columns, []
+        for name, patient, slides in zip(units.names, units.patients, units.slides, strict=True):
+            values = {column_id(column.name): joined(column.values, slides) for column in columns}
+            rows.append({**values, "name": name, "patient": patient, "slides": slides})
         return list(map(_column_colour, columns)), rows
 
     def known(self, set_name: str | None) -> tuple[list[Colour], list[str]]:

@@ -12,7 +12,7 @@ from panther.errors import InputError
 from panther.viewer.cohort.colours import CohortColours, Colour, Values
 from panther.viewer.cohort.compare import compare, slides_of
 from panther.viewer.cohort.positions import CohortPositions, Placed
-from panther.viewer.cohort.units import LEVELS, CohortShares, Units, Value, levels, units_of
+from panther.viewer.cohort.units import LEVELS, CohortShares, Value, levels, units_of
 from panther.viewer.queries import CohortQuery, Groups
 from panther.viewer.workbench import LruCache, Workbench, pick
 
@@ -30,7 +30,7 @@ def cohort_routes(bench: Workbench) -> Blueprint:
     def cohort() -> dict[str, Any]:
         query = CohortQuery.read()
         units = units_of(bench.contents, query.level)
-        columns, rows = tables.get(units.level, lambda: _table(colours, units))
+        columns, rows = tables.get(units.level, lambda: colours.table(units))
         planes, notes = positions.known(units, query.set)
         choices, colour_notes = colours.known(query.set)
         return {
@@ -79,14 +79,6 @@ def cohort_routes(bench: Workbench) -> Blueprint:
         return compare(groups, known, patients, colours.titles(body.set))
 
     return routes
-
-
-def _table(colours: CohortColours, units: Units) -> tuple[list[Colour], list[dict[str, Any]]]:
-    """Columns and rows of the page's table."""
-    columns, rows = colours.rows(units)
-    for row, name, patient, slides in zip(rows, units.names, units.patients, units.slides, strict=True):
-        row |= {"name": name, "patient": patient, "slides": slides}
-    return columns, rows
 
 
 def _figure(placed: Placed, colour: Colour | None, values: Mapping[str, Value]) -> dict[str, Any]:
