@@ -34,7 +34,7 @@ def is_everywhere(host: str) -> bool:
 
 
 def machine_names() -> list[str]:
-    """Names of this machine, the one by which others most likely know it last."""
+    """Names of this machine, the most widely known one last."""
     name, whole = socket.gethostname().lower(), socket.getfqdn().lower()
     names = (name, whole) if whole.startswith(f"{name}.") else (whole, name)
     return list(dict.fromkeys(filter(None, (name.partition(".")[0], *names))))
@@ -77,24 +77,24 @@ class ListenConfig:
         return frozenset(name.lower().strip("[]") for name in (*self.allow_hosts, *([public] if public else [])))
 
     def path(self, port: int) -> str:
-        """Path before all addresses, as the browser sees it: empty, or with a slash before it and none behind."""
+        """Prefix of all paths, as the browser sees it: empty, or with a slash before it and none behind."""
         if self.prefix is not None:
             return checked_prefix(self.prefix)
         hub = os.environ.get(PREFIX)
         return f"{checked_prefix(hub)}/proxy/{port}" if hub else ""
 
     def origin(self, port: int) -> str:
-        """Scheme, host and port, as far as they are known here."""
+        """Scheme, host and port of the printed address."""
         public = urlsplit(os.environ.get(PUBLIC, ""))
         if self.prefix is None and public.netloc and os.environ.get(PREFIX):
             return f"{public.scheme}://{public.netloc}"
         host = self.host.strip("[]")
         if host in LOOPBACK or is_everywhere(host):
-            host = "::1" if ":" in host else "127.0.0.1"  # a socket for one kind of address does not hear the other
+            host = "::1" if ":" in host else "127.0.0.1"  # a socket of one address family does not receive the other
         return _origin(host, port)
 
     def others(self, port: int) -> list[str]:
-        """Origins for people at other machines, if it listens on all addresses of this one."""
+        """Origins for other machines, if it listens on all addresses of this one."""
         if not is_everywhere(self.host):
             return []
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
@@ -103,7 +103,7 @@ class ListenConfig:
         return [_origin(host, port) for host in (*addresses, *names)]
 
     def _is_dual(self) -> bool:
-        """Whether a socket on every address hears both kinds of them."""
+        """Whether one socket receives requests of both address families."""
         return is_everywhere(self.host) and ":" in self.host and socket.has_dualstack_ipv6()
 
     def listen(self) -> socket.socket:
@@ -111,7 +111,7 @@ class ListenConfig:
         listening = socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if self._is_dual():
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # whatever the system is set to
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # whatever the system's default is
         try:
             listening.bind((self.host.strip("[]"), self.port))
             listening.listen()  # here, because two sockets may bind one port until one of them listens
@@ -127,7 +127,7 @@ def _origin(host: str, port: int) -> str:
 
 
 def checked_prefix(prefix: str) -> str:
-    """The path with a slash before it and none behind; what would not survive in an address is refused."""
+    """The path with a slash before it and none behind; characters with a meaning in addresses are refused."""
     inner = prefix.strip("/")
     path = f"/{inner}" if inner else ""
     if not PLAIN_PATH.fullmatch(path) or {".", ".."} & set(path.split("/")):
@@ -135,8 +135,8 @@ def checked_prefix(prefix: str) -> str:
     return path
 
 
-def below(prefix: str, application: Any) -> Any:
-    """Answer under the prefix as well as without it: some proxies take it off."""
+def mount(prefix: str, application: Any) -> Any:
+    """Answer under the prefix as well as without it: some proxies remove it."""
     last = prefix.rsplit("/", 1)[-1]
 
     def answer(environ: dict[str, Any], start: Any) -> Any:

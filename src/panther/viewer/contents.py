@@ -27,8 +27,8 @@ NAMES = ("names.yaml", "names.yml", "names.csv", "names.tsv")
 ENDINGS = {".h5ad": "embeddings", ".csv": "table", ".tsv": "table", ".parquet": "table"}
 KINDS = ("prototypes", "model", "tissue classifier")  # of files that must be opened to know
 CONTOURS = "contours_geojson"
-MANY = 64  # .safetensors in one folder: they are a cohort's features, and the others are not opened
-SAMPLED = 5  # files of a folder, spread over it; the others are taken to be like them
+MANY = 64  # .safetensors in one folder after which the others are taken for features
+SAMPLED = 5  # files of a folder that are opened; the others are assumed to be of the same kind
 OVERLAY = ".overlay.tif"  # a picture of `panther map`, no slide
 LARGEST_TABLE = 64 << 20  # bytes; a larger one is no clinical table, unless it is explicit
 TABLES_TRIED = 32
@@ -37,10 +37,10 @@ MODELS_READ = 16  # models whose prototypes become sets
 
 @dataclass(frozen=True)
 class Roots:
-    """Opened folders and files, as the system knows them; nothing else is read."""
+    """Opened folders and files with links resolved; nothing else is read."""
 
     places: tuple[Path, ...]
-    as_given: tuple[Path, ...] = ()  # as the user wrote them: messages name files so
+    as_given: tuple[Path, ...] = ()  # as the user wrote them, and so as in messages
 
     def hold(self, path: Path) -> bool:
         """Whether a path, with all its links followed, ends inside."""

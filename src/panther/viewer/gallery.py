@@ -1,6 +1,6 @@
 """Prototypes over the whole cohort: from an atlas if there is one, otherwise computed in the background and kept in memory.
 
-Slides are described one after the other in the worker processes (`explain.atlas.describe_slide`); what is known so far is shown.
+Slides are described one after the other in the worker processes (`explain.atlas.describe_slide`); results are shown as they come.
 """
 
 import logging
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Findings:
-    """What is known of a set's prototypes at one moment."""
+    """Findings on the prototypes of a set so far."""
 
     content: Mapping[str, Any]  # as in atlas.json; empty at first
     proportions: Proportions | None = None  # of slides
@@ -36,7 +36,7 @@ class Findings:
     done: int = 0  # slides
     total: int = 0
     running: bool = False
-    can_look: bool = False  # an atlas is shown; the slides themselves would tell more
+    can_look: bool = False  # an atlas is shown; the slides can be described on request
     notes: tuple[str, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict)
 
@@ -70,7 +70,7 @@ class Gallery:
         return self._thread is not None and self._thread.is_alive()
 
     def findings(self) -> Findings:
-        """What is known now."""
+        """Findings so far."""
         with self._lock:
             running, done, total = self._is_running, len(self._pool.slides) + len(self._failures), len(self._jobs)
             if self._atlas is not None and running:  # better than a part of the slides
@@ -111,7 +111,7 @@ class Gallery:
         describe = partial(describe_slide, prototypes=self._prototypes, settings=self._settings)
         readable, failures = self._bench.readable(self._jobs, lambda job: job.ref.files)
         try:
-            # few ahead: other searches need not wait for the whole cohort
+            # a short queue: other searches need not wait for the whole cohort
             for _, facts in stream(describe, readable, "", self._bench.long_work, failures, ahead=1):
                 with self._lock:
                     self._pool.add(facts)
@@ -133,7 +133,7 @@ def gallery_of(bench: Workbench, chosen: str | None) -> Gallery:
 
 
 def patients_in(bench: Workbench, slides: Sequence[str]) -> dict[str, str]:
-    """Patient of each slide; of one that the table does not name, the slide itself."""
+    """Patient of each slide; a slide that is not in the table is its own patient."""
     table = bench.contents.table
     if table is None or not table.who.patients_known:
         return patients_of(None, slides)[0]

@@ -25,7 +25,7 @@ class Canvas:
 
     width: int
     height: int
-    mpp: float | None  # micrometres per unit; None: not known
+    mpp: float | None  # micrometres per unit; None: unknown
     origin: tuple[float, float] = (0.0, 0.0)  # coordinates of the corner, which is (0, 0) on the canvas
     image: bool = True
     unit: str = "px"  # of the canvas: level-0 pixels, or "um" where the features know nothing else
@@ -68,7 +68,7 @@ class PatchMap:
 
     @cached_property
     def identity(self) -> object:
-        """Stands for this very map in the key of what was made of it, without keeping it."""
+        """Identifies this map in the keys of results that were computed from it, without keeping it alive."""
         return object()
 
 

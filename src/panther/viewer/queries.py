@@ -1,4 +1,4 @@
-"""Parameters of requests: names, types and bounds, checked before anything else looks at them."""
+"""Parameters of requests: names, types and bounds, checked before use."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self

@@ -49,8 +49,8 @@ HEADERS = {
 }
 HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:\d{1,5})?", re.IGNORECASE)
 LARGEST = 4 << 20  # bytes of a request: a lasso around 100,000 slides
-REMEMBERED = 1000  # messages that the terminal has shown
-STEP = r"""[^/\\\s'"`,;:()<>]+[/\\]"""  # a folder in the middle of a text; one that holds a blank ends the path
+REMEMBERED = 1000  # messages in the log of the terminal
+STEP = r"""[^/\\\s'"`,;:()<>]+[/\\]"""  # a folder in the middle of a text; a blank ends the path
 START = r"(?<![\w.~/\\-])"
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ def asset(name: str) -> Response:
     if name not in _assets():
         abort(404, f"the page has no file {name!r}")
     plain, packed = _read_asset(name)
-    is_packed = "gzip" in request.accept_encodings  # for a slow tunnel
+    is_packed = "gzip" in request.accept_encodings  # for slow connections
     response = Response(packed if is_packed else plain, mimetype=mimetypes.guess_type(name)[0])
     response.vary.add("Accept-Encoding")
     if is_packed:
@@ -85,10 +85,10 @@ def _read_asset(name: str) -> tuple[bytes, bytes]:
 
 @dataclass(frozen=True)
 class Guard:
-    """Requirements on every request: host, origin, and the cookie that the token was exchanged for."""
+    """Requirements on every request: host, origin, and the cookie that replaces the token."""
 
     hosts: frozenset[str] = frozenset(LOOPBACK)  # names of the server that requests may use
-    proxies: frozenset[str] = frozenset()  # those of them that are proxies', which may send another Host on
+    proxies: frozenset[str] = frozenset()  # proxies among them, which may rewrite Host
     # The server listens on every address of the machine, so requests may use any of them. DNS rebinding points a name at another
     # machine; an IP address always belongs to its machine. So IP addresses are accepted and unknown names are not.
     any_address: bool = False
@@ -125,7 +125,7 @@ class Guard:
         return False
 
     def _welcome(self) -> Response:
-        """Set the cookie, with a page that goes on to the viewer without the token.
+        """Set the cookie, with a page that leads to the viewer without the token.
 
         Not a redirect: a browser that comes by a link of another site (a mail, a notebook) would follow it without the cookie,
         which is for requests of this site only.
@@ -207,7 +207,7 @@ def make_app(bench: Workbench, guard: Guard) -> Flask:
             return super().dumps(json_ready(obj, redact), **options)
 
     def message(error: Exception) -> Any:
-        """JSON with one sentence; a person who opens an address by hand gets it as text."""
+        """JSON with one sentence; as text for a browser that opens the address itself."""
         text, code = _describe(error)
         sentence = as_sentence(text)
         if request.accept_mimetypes.best_match(("application/json", "text/html")) == "text/html":
@@ -226,7 +226,7 @@ def make_app(bench: Workbench, guard: Guard) -> Flask:
 
 
 def _frame_routes(bench: Workbench, guard: Guard) -> Blueprint:
-    """Routes of the page that holds all others: its files, the contents of the opened folder, the link."""
+    """Routes of the frame around all pages: its files, the contents of the opened folder, the link."""
     routes = Blueprint("frame", __name__)
     routes.get("/")(lambda: asset("index.html"))
     routes.get("/static/<name>")(asset)
@@ -253,7 +253,7 @@ def _frame_routes(bench: Workbench, guard: Guard) -> Blueprint:
 
     @routes.get("/api/link")
     def link() -> Any:
-        return {"token": guard.token}  # for a link that a colleague can open
+        return {"token": guard.token}  # for links to share
 
     return routes
 

@@ -13,7 +13,7 @@ import pytest
 import panther
 from panther.models.model import save_model
 from panther.storage.clinical import read_clinical
-from panther.viewer.cohort.units import columns_of, joined
+from panther.viewer.cohort.units import columns_of, unit_value
 from panther.viewer.contents import find_contents
 from viewer.asking import entered
 
@@ -233,5 +233,5 @@ def test_columns_are_numbers_names_or_constant(tmp_path):
     assert found["age"].values == {"S0": 61, "S3": 48.5, "S4": 70, "S5": 52}
     assert found["grade"].kind == "category"
     assert found["empty"].values == {}
-    assert joined(found["age"].values, ["S0", "S1", "S4"]) == 65.5
-    assert joined(found["name"].values, ["S1", "S2"]) == "several"
+    assert unit_value(found["age"].values, ["S0", "S1", "S4"]) == 65.5
+    assert unit_value(found["name"].values, ["S1", "S2"]) == "several"

@@ -10,7 +10,7 @@ from PIL import Image
 
 from explain.known_regions import COLOURS, HEIGHT, SIDE, WIDTH, tissue_at
 from panther.explain.palette import PALETTE, rgb_values
-from panther.viewer.tiles.export import composed
+from panther.viewer.tiles.export import blend
 
 RGB = rgb_values(PALETTE).tolist()
 
@@ -111,5 +111,5 @@ def test_regions_have_the_names_and_cover_their_patches(client, bench):
 def test_colours_are_mixed_by_opacity():
     grey = np.full((1, 2, 3), 100, np.uint8)
     layer = np.array([[[200, 0, 100, 255], [200, 0, 100, 0]]], np.uint8)
-    assert composed(grey, [(layer, 0.25)]).tolist() == [[[125, 75, 100], [100, 100, 100]]]
-    assert composed(grey, [(layer, 1.0), (layer, 0.5)]).tolist() == [[[200, 0, 100], [100, 100, 100]]]
+    assert blend(grey, [(layer, 0.25)]).tolist() == [[[125, 75, 100], [100, 100, 100]]]
+    assert blend(grey, [(layer, 1.0), (layer, 0.5)]).tolist() == [[[200, 0, 100], [100, 100, 100]]]

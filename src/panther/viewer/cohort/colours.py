@@ -16,17 +16,17 @@ from panther.study.results import RECORD
 from panther.viewer.cohort.units import (
     RISK,
     VALUE,
-    AboutModel,
     CohortShares,
     Column,
     Kind,
+    ModelHeader,
     Units,
     Value,
-    about_model,
     columns_of,
-    joined,
+    read_header,
     slide_predictions,
     unit_shares,
+    unit_value,
 )
 from panther.viewer.workbench import InProgressError, LruCache, Workbench
 
@@ -87,7 +87,7 @@ class CohortColours:
         self._bench, self._shares = bench, shares
         self._table: LruCache[list[Column]] = LruCache(1)
         self._runs: LruCache[Run] = LruCache(8)
-        self._models: LruCache[AboutModel] = LruCache(32)
+        self._models: LruCache[ModelHeader] = LruCache(32)
         self._predicted: LruCache[Predictions] = LruCache(MODELS)
 
     @property
@@ -99,11 +99,11 @@ class CohortColours:
         """Columns of the page's table, and its rows."""
         columns, rows = self._columns, []
         for name, patient, slides in zip(units.names, units.patients, units.slides, strict=True):
-            values = {column_id(column.name): joined(column.values, slides) for column in columns}
+            values = {column_id(column.name): unit_value(column.values, slides) for column in columns}
             rows.append({**values, "name": name, "patient": patient, "slides": slides})
         return list(map(_column_colour, columns)), rows
 
-    def known(self, set_name: str | None) -> tuple[list[Colour], list[str]]:
+    def choices(self, set_name: str | None) -> tuple[list[Colour], list[str]]:
         """Colours to choose from, and why some are missing."""
         colours = [_column_colour(column) for column in self._columns if column.values]
         for c, title in enumerate(self.titles(set_name)):
@@ -114,10 +114,10 @@ class CohortColours:
             for row in dict.fromkeys(run.predictions["row"]):
                 for output, words, kind in STUDY_OUTPUTS[run.kind](run):
                     read = partial(_predicted_by_study, run, row, output)
-                    about = f"study:{name}:{output}:{row}", f"{row}: {words}", f"Predictions of the study {name}"
-                    colours.append(Colour(*about, kind, read))
+                    names = f"study:{name}:{output}:{row}", f"{row}: {words}", f"Predictions of the study {name}"
+                    colours.append(Colour(*names, kind, read))
         models = self._bench.contents.models
-        read_model = partial(self._bench.compute, about_model)
+        read_model = partial(self._bench.compute, read_header)
         headers, more_notes = self._readable(self._models, models, read_model)
         for name, header in headers.items():
             for output in _informative(header.outputs, exclusive=header.exclusive):
@@ -134,12 +134,12 @@ class CohortColours:
     def titles(self, set_name: str | None) -> list[str]:
         """Titles of the prototypes."""
         if self._bench.contents.prototypes:
-            return [title for title, _ in self._bench.look(set_name)]
+            return [title for title, _ in self._bench.legend(set_name)]
         return [f"C{c}" for c in range(self._shares.count(set_name))]
 
     def _pi(self, c: int, set_name: str | None, units: Units) -> Values:
-        shares, _failures = self._shares.known(set_name)
-        # as in the tests: a posterior of 1e-20 is not more than one of 1e-30
+        shares, _failures = self._shares.read(set_name)
+        # rounded as in the tests: a posterior of 1e-20 is not larger than one of 1e-30
         return Values({name: round(float(pi[c]), DIGITS) for name, pi in unit_shares(units, shares).items()})
 
     def _studies(self) -> tuple[dict[str, Run], list[str]]:
@@ -159,7 +159,7 @@ class CohortColours:
                 notes.append(str(error))
         return values, notes
 
-    def _predicted_by_model(self, name: str, header: AboutModel, output: str, units: Units) -> Values:
+    def _predicted_by_model(self, name: str, header: ModelHeader, output: str, units: Units) -> Values:
         version = version_of([self._bench.contents.models[name]])
         predictions = self._predicted.get(name, lambda: Predictions(self._bench, name), version)
         if predictions.done < predictions.total:
@@ -207,7 +207,7 @@ def column_id(name: str) -> str:
 
 def _by_unit(values: Mapping[str, Value], units: Units) -> dict[str, Value]:
     members = zip(units.names, units.slides, strict=True)
-    return {name: value for name, slides in members if (value := joined(values, slides)) is not None}
+    return {name: value for name, slides in members if (value := unit_value(values, slides)) is not None}
 
 
 def _probabilities(names: Sequence[str]) -> list[tuple[str, str, Kind]]:
@@ -227,7 +227,7 @@ STUDY_OUTPUTS: dict[str, Callable[[Run], list[tuple[str, str, Kind]]]] = {
 
 
 def _informative(outputs: list[str], *, exclusive: bool) -> list[str]:
-    """Of two classes one is enough."""
+    """One of two classes: the other probability follows from it."""
     return outputs[-1:] if exclusive and len(outputs) == 2 else outputs
 
 

@@ -50,7 +50,7 @@ class CohortPositions:
         self._bench, self._shares = bench, shares
         self._planes: LruCache[Plane] = LruCache(PLANES_KEPT)
 
-    def known(self, units: Units, set_name: str | None) -> tuple[list[Choice], list[str]]:
+    def choices(self, units: Units, set_name: str | None) -> tuple[list[Choice], list[str]]:
         """Planes to choose from, and why some are missing."""
         notes: list[str] = []
         sources: dict[str, tuple[str, Callable[[str], Placed]]] = {}
@@ -81,7 +81,7 @@ class CohortPositions:
 
     def _has_shares(self, set_name: str | None) -> bool:
         try:
-            return bool(self._shares.known(set_name)[0])
+            return bool(self._shares.read(set_name)[0])
         except InputError:
             return False
 
@@ -102,7 +102,7 @@ class CohortPositions:
         return Placed(list(chosen), position, axes, tuple(notes))
 
     def _by_pi(self, units: Units, set_name: str | None, method: str) -> Placed:
-        shares, failures = self._shares.known(set_name)
+        shares, failures = self._shares.read(set_name)
         pi = unit_shares(units, shares)
         if not pi:
             raise InputError(next(iter(failures.values()), "No slide has features, so none has shares of prototypes."))

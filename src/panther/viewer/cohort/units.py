@@ -1,6 +1,6 @@
 """Slides or patients of the cohort page: their columns of the table, shares of the prototypes and vectors.
 
-Functions that read embeddings or models run in worker processes, where a damaged file costs one request.
+Functions that read embeddings or models run in worker processes, where a damaged file fails one request only.
 """
 
 from collections import defaultdict
@@ -43,7 +43,7 @@ class Units:
     level: str
     names: list[str]
     slides: list[list[str]]  # of each
-    patients: list[str]  # of each; a slide of unknown patient stands for itself
+    patients: list[str]  # of each; a slide of unknown patient is its own patient
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,16 +71,16 @@ class EmbeddingsFile(NamedTuple):
     shares: dict[str, Share]  # empty if the file has no pi
 
 
-class AboutModel(NamedTuple):
+class ModelHeader(NamedTuple):
     """Outputs of a model, and its training set."""
 
     outputs: list[str]  # its classes or labels, the risk, or the value
     trained_on: frozenset[str]  # slides or patients
-    exclusive: bool  # of two outputs one is enough
+    exclusive: bool  # probabilities that sum to one
 
 
 def levels(contents: Contents) -> list[str]:
-    """Patients are offered if the table knows them and one has several slides."""
+    """Slides, and patients if the table has them and one has several slides."""
     patients = [slide.patient for slide in contents.slides.values() if slide.patient is not None]
     return list(LEVELS) if len(set(patients)) < len(patients) else [LEVELS[0]]
 
@@ -120,7 +120,7 @@ def columns_of(table: ClinicalTable | None, slides: Iterable[str]) -> list[Colum
     return columns
 
 
-def joined(values: Mapping[str, Value], slides: Sequence[str]) -> Value | None:
+def unit_value(values: Mapping[str, Value], slides: Sequence[str]) -> Value | None:
     """Value of a unit by those of its slides: the value that they share, the mean of numbers; None without a value."""
     known = [values[slide] for slide in slides if slide in values]
     if not known:
@@ -149,7 +149,7 @@ class CohortShares:
 
         return self._file.get(path, read, version_of([path]))
 
-    def known(self, name: str | None) -> tuple[Mapping[str, Share], Mapping[str, str]]:
+    def read(self, name: str | None) -> tuple[Mapping[str, Share], Mapping[str, str]]:
         """Shares under a set of prototypes, and why some failed; `InProgressError` while they are computed."""
         shares = self._from_file(name)
         contents = self._bench.contents
@@ -214,14 +214,14 @@ def slide_predictions(entries: Sequence[SlideEntry], model: Path) -> tuple[dict[
     return {sample: dict(zip(outputs, map(float, row), strict=True)) for sample, row in rows}, dict(failures)
 
 
-def about_model(model: Path) -> AboutModel:
+def read_header(model: Path) -> ModelHeader:
     """Read the header of a model file; its weights are not read."""
-    about = read_about(model)
-    loss = about["task"].get("loss")
+    header = read_about(model)
+    loss = header["task"].get("loss")
     kind = tasks[loss].kind if loss in tasks else "classification"
-    names = about["task"].get("names") or [VALUE if kind == "regression" else RISK]
-    trained_on = frozenset(map(str, about["about"].get("samples") or ()))
-    return AboutModel([str(name) for name in names], trained_on, kind == "classification")
+    names = header["task"].get("names") or [VALUE if kind == "regression" else RISK]
+    trained_on = frozenset(map(str, header["about"].get("samples") or ()))
+    return ModelHeader([str(name) for name in names], trained_on, kind == "classification")
 
 
 def plane_of_file(path: Path, slides: Sequence[Sequence[str]], patches: Mapping[str, float], method: str) -> Plane:

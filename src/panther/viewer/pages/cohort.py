@@ -31,8 +31,8 @@ def cohort_routes(bench: Workbench) -> Blueprint:
         query = CohortQuery.read()
         units = units_of(bench.contents, query.level)
         columns, rows = tables.get(units.level, lambda: colours.table(units))
-        planes, notes = positions.known(units, query.set)
-        choices, colour_notes = colours.known(query.set)
+        planes, notes = positions.choices(units, query.set)
+        choices, colour_notes = colours.choices(query.set)
         return {
             "level": units.level,
             "levels": levels(bench.contents),
@@ -49,12 +49,12 @@ def cohort_routes(bench: Workbench) -> Blueprint:
     def points() -> dict[str, Any]:
         query = CohortQuery.read()
         units = units_of(bench.contents, query.level)
-        planes = {plane.id: plane for plane in positions.known(units, query.set)[0]}
+        planes = {plane.id: plane for plane in positions.choices(units, query.set)[0]}
         placed = pick(planes, query.plane, "plane").place()
         colour: Colour | None = None
         values, notes = Values({})
         if query.colour:
-            choices = {colour.id: colour for colour in colours.known(query.set)[0]}
+            choices = {colour.id: colour for colour in colours.choices(query.set)[0]}
             colour = pick(choices, query.colour, "colour")
             values, notes = colour.read(units)
             if placed.names and values.keys().isdisjoint(placed.names):
@@ -70,7 +70,7 @@ def cohort_routes(bench: Workbench) -> Blueprint:
     def compared() -> dict[str, Any]:
         body = Groups.read()
         units = units_of(bench.contents, body.level)
-        known, _failures = shares.known(body.set)
+        known, _failures = shares.read(body.set)
         if not known:
             raise InputError("no shares of prototypes to compare; `panther prototypes` fits some")
         groups = {"A": slides_of(units, body.a), "B": slides_of(units, body.b)}

@@ -20,7 +20,7 @@ from panther.explain.shares import factor_of
 from panther.storage.clinical import ClinicalTable
 from panther.storage.files import read_json
 from panther.viewer.gallery import Findings, gallery_of
-from panther.viewer.names import NEW, ConflictError, NamesNow, look
+from panther.viewer.names import NEW, ConflictError, NamesState, legend
 from panther.viewer.queries import Body, NameChange, NameUndo, PrototypeQuery, Query
 from panther.viewer.workbench import UnknownError, Workbench, as_sentence
 
@@ -45,7 +45,7 @@ def prototype_routes(bench: Workbench) -> Blueprint:
         if prototype >= len(bench.prototypes(query.set)):
             raise UnknownError(f"there is no prototype C{prototype} in this set")
         findings = gallery_of(bench, query.set).findings()
-        titles = [title for title, _ in bench.look(query.set)]
+        titles = [title for title, _ in bench.legend(query.set)]
         return {
             **_progress(findings),
             **_overview(findings, prototype),
@@ -92,18 +92,18 @@ def prototype_routes(bench: Workbench) -> Blueprint:
 def names_state(bench: Workbench, chosen: str | None = None) -> dict[str, Any]:
     """Names and colours of the prototypes of a set, and whether they can be changed."""
     has_names = bench.has_names(chosen)
-    now = bench.names().now() if has_names else NamesNow(NEW, {})
+    state = bench.names().state() if has_names else NamesState(NEW, {})
     other_set = f"The names file belongs to the prototypes {bench.set_name()!r}; these are shown by their numbers."
     rows = []
-    for prototype, (title, colour) in enumerate(look(now, len(bench.prototypes(chosen)))):
-        naming = now.namings.get(prototype, Naming())
+    for prototype, (title, colour) in enumerate(legend(state, len(bench.prototypes(chosen)))):
+        naming = state.namings.get(prototype, Naming())
         row = {"prototype": prototype, "title": title, "colour": colour, "own_colour": naming.colour}
         rows.append(asdict(naming) | row)
     undo = bench.names().next_undo if has_names else ""
     return {
-        "version": now.version,
+        "version": state.version,
         "file": bench.contents.names.name,
-        "problem": now.problem if has_names else other_set,
+        "problem": state.problem if has_names else other_set,
         "prototypes": rows,
         "can_undo": bool(undo),
         "undo": undo,

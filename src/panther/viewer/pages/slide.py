@@ -41,12 +41,12 @@ def slide_routes(bench: Workbench) -> Blueprint:
         patch_map = bench.patches(name, query.set)
         layers, notes = tiles.layers(patch_map, query)
         return {
-            **about_canvas(name, patch_map.canvas),
+            **describe_canvas(name, patch_map.canvas),
             "pitch": None if patch_map.grid is None else patch_map.grid.pitch,
             "patches": 0 if patch_map.grid is None else len(patch_map.grid.cells),
             "layers": [layer.to_dict() for layer in layers],
             "weights": patch_map.weights,
-            "notes": [*patch_map.notes, *notes, *_about_blank(bench, patch_map, layers)],
+            "notes": [*patch_map.notes, *notes, *_blank_note(bench, patch_map, layers)],
         }
 
     @routes.get("/api/slides/<name>/neighbours")
@@ -55,16 +55,16 @@ def slide_routes(bench: Workbench) -> Blueprint:
         table = bench.patches(name, chosen).touching
         if table is None:
             return {"sentences": [], "rows": []}
-        return beside(table, [title for title, _ in bench.look(chosen)])
+        return describe_neighbours(table, [title for title, _ in bench.legend(chosen)])
 
     @routes.get("/api/slides/<name>/canvas")
     def canvas(name: str) -> dict[str, Any]:
         with bench.image(name) as slide:  # its picture need not wait until the features are read
-            return about_canvas(name, Canvas(*slide.dimensions, slide.mpp))
+            return describe_canvas(name, Canvas(*slide.dimensions, slide.mpp))
 
     @routes.get("/api/slides/<name>/patches")
     def patches(name: str) -> Response:
-        return Response(packed(bench.patches(name, Query.read().set)), mimetype="application/octet-stream")
+        return Response(pack_patches(bench.patches(name, Query.read().set)), mimetype="application/octet-stream")
 
     @routes.get("/tiles/<name>/<int:zoom>/<int:x>/<int:y>.jpg")
     def base(name: str, zoom: int, x: int, y: int) -> Response:
@@ -98,7 +98,7 @@ def slide_routes(bench: Workbench) -> Blueprint:
     return routes
 
 
-def _about_blank(bench: Workbench, patch_map: PatchMap, layers: Sequence[Layer]) -> list[str]:
+def _blank_note(bench: Workbench, patch_map: PatchMap, layers: Sequence[Layer]) -> list[str]:
     """Note on a slide with patches, but neither an image nor anything to colour them by."""
     is_coloured = any(layer.kind != "lines" for layer in layers)
     has_image = bench.slide(patch_map.slide).image is not None
@@ -108,12 +108,12 @@ def _about_blank(bench: Workbench, patch_map: PatchMap, layers: Sequence[Layer])
     return [f"{patch_map.slide}: neither an image nor prototypes, only the borders of patches; {options} adds them."]
 
 
-def about_canvas(name: str, canvas: Canvas) -> dict[str, Any]:
+def describe_canvas(name: str, canvas: Canvas) -> dict[str, Any]:
     """Size and zooms of a slide, which a page needs before it asks for tiles."""
     return {"name": name, **asdict(canvas), "zooms": Pyramid(canvas.width, canvas.height).zooms, "tile": TILE}
 
 
-def beside(neighbours: Touching, titles: Sequence[str]) -> dict[str, Any]:
+def describe_neighbours(neighbours: Touching, titles: Sequence[str]) -> dict[str, Any]:
     """Neighbourhoods on a slide: in sentences, and for each prototype (rows) its relation to each other one."""
     times, border = 2.0 ** neighbours.log_ratio(), neighbours.border()  # (C, C)
     inside = neighbours.inside / np.maximum(neighbours.members, 1)[:, None]
@@ -132,7 +132,7 @@ def cached_by_browser(content: bytes, mimetype: str) -> Response:
     return response.make_conditional(request)  # type: ignore[return-value]
 
 
-def packed(patch_map: PatchMap) -> bytes:
+def pack_patches(patch_map: PatchMap) -> bytes:
     """Patches in little-endian numbers: N, C, pitch, 0; x (N), y (N), label (N, padded to 4 bytes), largest posterior (N)."""
     if patch_map.grid is None:
         return struct.pack("<IIfI", 0, 0, 0.0, 0)

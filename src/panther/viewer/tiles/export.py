@@ -55,7 +55,7 @@ def _write(sheet: Sheet, left: float, top: float, line: Line) -> None:
     sheet.write(left + at[1] * sheet.unit, top, short(name), size=8, weight="bold")
 
 
-def composed(background: np.ndarray, layers: list[tuple[np.ndarray, float]]) -> np.ndarray:
+def blend(background: np.ndarray, layers: list[tuple[np.ndarray, float]]) -> np.ndarray:
     """Layers (h, w, 4), each with its opacity, over a picture (h, w, 3)."""
     out = background.astype(np.float32)
     for colours, opacity in layers:
@@ -98,7 +98,7 @@ def export_view(tiles: Tiles, patch_map: PatchMap, query: ViewQuery, options: La
         if layer.kind == "values":
             bars.append(_bar(layer, options))
     scale, corner = (1 / window.scale, 1 / window.scale), (window.left, window.top)
-    view = View(composed(background, pictures), scale, corner, patch_map.canvas.mpp)
+    view = View(blend(background, pictures), scale, corner, patch_map.canvas.mpp)
     title = f"{patch_map.slide}: {', '.join(titles)}" if titles else patch_map.slide
     return tiles.bench.compute(view_picture, title, view, lines, bars, kind)
 
@@ -111,7 +111,7 @@ def export_regions(bench: Workbench, patch_map: PatchMap, options: LayerOptions)
         raise InputError(
             f"{patch_map.slide}: coordinates in micrometres, expected pixels; `--slides IMAGES` converts them"
         )
-    titles, colours = zip(*bench.look(options.set), strict=True)
+    titles, colours = zip(*bench.legend(options.set), strict=True)
     names = {c: title.partition(" ")[2] for c, title in enumerate(titles) if " " in title}
     shown = [
         feature(region, names, patch_map.canvas.mpp, colours)

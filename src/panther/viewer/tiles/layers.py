@@ -44,7 +44,7 @@ class Outputs(NamedTuple):
 
     titles: tuple[str, ...]  # K outputs
     values: np.ndarray  # (K, N)
-    limits: tuple[float, ...]  # K, the largest there can be
+    limits: tuple[float, ...]  # K, the largest possible absolute values
     main: int  # the predicted one
 
 
@@ -55,8 +55,8 @@ class Classes(NamedTuple):
     labels: np.ndarray  # (C,) or (N,), -1 where there is none
 
 
-def attributed(features: Openable, path: Path) -> Outputs:
-    """What each patch's prototype adds to the outputs of a model, weighted by the posterior under the model."""
+def compute_attribution(features: Openable, path: Path) -> Outputs:
+    """Contribution of each patch's prototype to the outputs of a model, weighted by the posterior under the model."""
     model = load_model(path)
     check_attributable(model)
     assert model.prototypes is not None
@@ -71,7 +71,7 @@ def attributed(features: Openable, path: Path) -> Outputs:
     return Outputs(attribution.outputs, values, limits, int(attribution.values[0].argmax()))
 
 
-def attended(features: Openable, path: Path) -> Outputs:
+def compute_attention(features: Openable, path: Path) -> Outputs:
     """Attention that each patch received, one row for each output where the network has several."""
     model = load_model(path)
     result = attention(features.open(), model)
@@ -81,13 +81,13 @@ def attended(features: Openable, path: Path) -> Outputs:
     return Outputs(attention_titles(model, len(values)), values, tuple(values.max(1).tolist()), main)
 
 
-def classified(features: Openable, path: Path) -> Classes:
+def classify_patches(features: Openable, path: Path) -> Classes:
     """Class of every patch by a tissue classifier."""
     classifier = load_classifier(path)
     return Classes(tuple(classifier.classes), tissue_of(classifier.label(features.open())))
 
 
-def agreed(folders: Sequence[Path], prototypes_hash: str, count: int) -> Classes | None:
+def read_concordance(folders: Sequence[Path], prototypes_hash: str, count: int) -> Classes | None:
     """Class of every prototype by the first `panther concordance` of these prototypes; None without one."""
     for file in (folder / CONCORDANCE for folder in folders):
         try:
@@ -153,7 +153,7 @@ Paint = Callable[[PatchMap, LayerOptions], Painted | None]  # None: this slide h
 
 
 class Layers:
-    """Layers of one workbench; outputs of models are computed once as long as they are kept. Threads may share it."""
+    """Layers of one workbench; outputs of models are cached. Threads may share it."""
 
     def __init__(self, bench: Workbench) -> None:
         self.bench = bench
@@ -167,7 +167,7 @@ class Layers:
         }
 
     def paint(self, patch_map: PatchMap, layer: str, options: LayerOptions) -> Painted:
-        """Colours of one layer; a layer that is not there is refused."""
+        """Colours of one layer; unknown layers are refused."""
         paint = pick(self._paints, layer, "layer")
         painted = None if patch_map.grid is None else paint(patch_map, options)
         if painted is None:
@@ -198,20 +198,20 @@ class Layers:
         """Prototype of every patch."""
         if patch_map.assignment is None:
             return None
-        layer = Layer("prototypes", "Prototypes", "categories", classes=tuple(self.bench.look(options.set)))
+        layer = Layer("prototypes", "Prototypes", "categories", classes=tuple(self.bench.legend(options.set)))
         return of_classes(layer, patch_map.labels, options)
 
     def _posterior(self, patch_map: PatchMap, options: LayerOptions) -> Painted | None:
         """Posterior of one prototype in every patch."""
         if patch_map.assignment is None:
             return None
-        title, _colour = self.bench.look(options.set)[options.prototype]
+        title, _colour = self.bench.legend(options.set)[options.prototype]
         layer = Layer("posterior", f"Posterior of {title}", "values", 0.0, 1.0, "share of the patch", HEAT)
         return of_values(layer, patch_map.assignment[:, options.prototype], options)
 
     def _attribution(self, patch_map: PatchMap, options: LayerOptions) -> Painted | None:
         """Contribution of each patch's prototype to a prediction: red adds, blue subtracts."""
-        outputs, k = self._outputs(attributed, "attribution", patch_map, options)
+        outputs, k = self._outputs(compute_attribution, "attribution", patch_map, options)
         if outputs is None:
             return None
         title, limit = outputs.titles[k], outputs.limits[k]
@@ -221,7 +221,7 @@ class Layers:
 
     def _attention(self, patch_map: PatchMap, options: LayerOptions) -> Painted | None:
         """Attention of a network to each patch, by rank or in proportion."""
-        outputs, k = self._outputs(attended, "attention", patch_map, options)
+        outputs, k = self._outputs(compute_attention, "attention", patch_map, options)
         if outputs is None:
             return None
         title, scale = outputs.titles[k], SCALES[options.scale]
@@ -234,12 +234,12 @@ class Layers:
         contents, entry = self.bench.contents, self.bench.slide(patch_map.slide)
         if contents.classifiers and entry.features is not None:
             path = next(iter(contents.classifiers.values()))
-            classify = partial(self.bench.compute, classified, entry.features, path)
+            classify = partial(self.bench.compute, classify_patches, entry.features, path)
             classes = self._values.get((patch_map.identity, "classes"), classify, version_of([path]))
             labels = _matching(classes.labels, patch_map)
         elif patch_map.assignment is not None and (folders := contents.artefacts.get("concordance")):
             prototypes = self.bench.prototypes(options.set)
-            agree = partial(self.bench.compute, agreed, folders, prototypes.content_hash(), len(prototypes))
+            agree = partial(self.bench.compute, read_concordance, folders, prototypes.content_hash(), len(prototypes))
             version = version_of(folder / CONCORDANCE for folder in folders)
             classes = self._values.get(("agreed", options.set), agree, version)
             if classes is None:

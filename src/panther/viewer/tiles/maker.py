@@ -1,4 +1,4 @@
-"""Tiles on demand, each made once as long as it is kept."""
+"""Tiles on demand, with a cache."""
 
 from collections.abc import Callable
 from functools import partial
@@ -81,7 +81,7 @@ class Tiles:
         """PNG of a layer."""
         patch_map = self.bench.patches(name, options.set)
         window = _window((patch_map.canvas.width, patch_map.canvas.height), tile)
-        key = patch_map.identity, layer, options, self._look(patch_map, options), tile
+        key = patch_map.identity, layer, options, self._legend(patch_map, options), tile
         return self._tiles.get(key, lambda: render.encode(*self.draw(patch_map, layer, options, window)[1:]))
 
     def draw(
@@ -99,7 +99,7 @@ class Tiles:
 
     def painted(self, patch_map: PatchMap, layer: str, options: LayerOptions) -> Painted:
         """Colours of a layer's patches."""
-        key = patch_map.identity, layer, options, self._look(patch_map, options)
+        key = patch_map.identity, layer, options, self._legend(patch_map, options)
         return self._painted.get(key, lambda: self._layers.paint(patch_map, layer, options))
 
     def outline(self, patch_map: PatchMap) -> np.ndarray:
@@ -122,9 +122,9 @@ class Tiles:
             notes.append(str(error))
         return layers, notes
 
-    def _look(self, patch_map: PatchMap, options: LayerOptions) -> tuple[tuple[str, str], ...]:
-        """Names and colours, which people change while they look."""
-        return () if patch_map.assignment is None else tuple(self.bench.look(options.set))
+    def _legend(self, patch_map: PatchMap, options: LayerOptions) -> tuple[tuple[str, str], ...]:
+        """Names and colours, which may change between requests."""
+        return () if patch_map.assignment is None else tuple(self.bench.legend(options.set))
 
 
 def read_overview(entry: SlideEntry, settings: MapSettings) -> np.ndarray:

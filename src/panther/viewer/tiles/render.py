@@ -39,7 +39,7 @@ class Colours:
     def of_classes(cls, labels: np.ndarray, colours: np.ndarray, shown: np.ndarray) -> "Colours":
         """Colours (C, 3) of labels (N,); those that are not ``shown`` (N,) are transparent."""
         distinct, number = np.unique(colours, axis=0, return_inverse=True)
-        # a palette of more than 255 colours: the last ones become one, they cannot be told apart anyway
+        # a palette of more than 255 colours: the last ones become one, they cannot be distinguished anyway
         codes = np.minimum(number.reshape(-1) + 1, LEVELS)[labels]
         return cls(_coded(codes, shown), _opaque(distinct[:LEVELS]))
 
@@ -124,7 +124,7 @@ def _covered(window: Window, size: tuple[int, int]) -> tuple[int, int]:
 
 
 def needs_overview(level_downsamples: Sequence[float], best: int, window: Window, size: tuple[int, int]) -> bool:
-    """Whether a tile would be made of very many pixels, because the slide has no pyramid: all coarse tiles share one overview then."""
+    """Whether a tile covers too many pixels to read, because the slide has no pyramid: coarse tiles share one overview then."""
     return window.scale / level_downsamples[best] > FAR and window.scale >= max(size) / OVERVIEW
 
 
