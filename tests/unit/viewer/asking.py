@@ -1,4 +1,4 @@
-"""A browser of few words: cookies, headers, status and bytes, over real sockets; and what a page says of a slide."""
+"""Clients of the viewer: Flask's, and a small browser over real sockets with cookies."""
 
 import json
 from http.cookiejar import CookieJar
@@ -17,7 +17,7 @@ from panther.viewer.workbench import Workbench
 
 
 def entered(place: Path | Contents | Workbench) -> FlaskClient:
-    """A browser that was let in, of a folder, its contents or a workbench over them."""
+    """A client with the cookie, for a folder, its contents or a workbench over them."""
     contents = find_contents(place) if isinstance(place, Path) else place
     guard = Guard()
     client = make_app(contents if isinstance(contents, Workbench) else Workbench(contents), guard).test_client()
@@ -59,8 +59,8 @@ class Browser:
                 return Answer(error.code, error.read(), error.headers)
 
 
-def sentence(bench: Workbench, name: str) -> str:
-    """What a page says of the slide: of its features, or why it cannot be opened."""
+def notes_of(bench: Workbench, name: str) -> str:
+    """Notes of a slide's page, or why it cannot be opened."""
     try:
         return " ".join(bench.patches(name).notes)
     except InputError as error:

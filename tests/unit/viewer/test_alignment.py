@@ -185,7 +185,7 @@ def shown(client, address, mode):
         return np.asarray(image.convert(mode))
 
 
-def test_patches_without_an_image_lie_on_a_canvas_of_their_own(tmp_path):
+def test_patches_without_an_image_lie_on_a_blank_canvas(tmp_path):
     (tmp_path / "features").mkdir()
     corners = lattice(223, 5, 4, (100_001, 50_003))
     write_bag(tmp_path / "features" / "a.h5", np.eye(2)[corners.sum(1) % 2], corners, patch_size_level0=223)

@@ -153,7 +153,7 @@ def test_parts_of_one_cohort_in_several_folders_belong_together(tmp_path):
     assert (list(contents.slides), contents.notes) == (["A", "B"], ())
 
 
-def test_sets_of_prototypes_of_one_name_are_told_apart_by_their_folders(tmp_path):
+def test_sets_of_prototypes_of_one_name_are_distinguished_by_their_folders(tmp_path):
     h5(tmp_path / "A.h5")
     for place in ("p", "runs/one/p", "runs/two/p", "runs/q.v2"):
         prototypes(tmp_path / f"{place}.safetensors")

@@ -34,7 +34,7 @@ def test_folders_are_removed_from_texts(text, shown):
     assert path_redactor(PLACES)(text) == shown
 
 
-def test_the_terminal_has_the_whole_sentence_once(caplog):
+def test_the_whole_message_is_logged_once(caplog):
     redact = path_redactor(PLACES)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
@@ -60,7 +60,7 @@ def test_a_table_of_paths_shows_no_path(cohort_folder):
         assert b"secret" not in client.get(f"/api/{path}").data
 
 
-def test_no_answer_says_where_damaged_files_lie(cohort_folder, outside):
+def test_no_answer_holds_the_folder_of_damaged_files(cohort_folder, outside):
     """Every route, over a folder in which everything is damaged and which was opened by a link to it."""
     shutil.copy(cohort_folder / "features" / "S0.h5", outside / "far.h5")
     (cohort_folder / "far.h5").symlink_to(outside / "far.h5")

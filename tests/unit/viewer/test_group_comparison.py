@@ -94,7 +94,7 @@ def test_wrong_groups_are_refused(client):
         assert response.get_json()["error"]
 
 
-def test_one_slide_against_another_is_shown_without_a_test(client):
+def test_one_slide_is_compared_with_another_without_a_test(client):
     found = client.post("/api/cohort/compare", json={"a": ["S0"], "b": ["S2"]}, headers=HERE).get_json()
     assert all(row["p"] is None and row["low"] is None for row in found["rows"])
     assert found["test"] == ""

@@ -109,7 +109,7 @@ def on_scale(parts, scale):
     return heat_colours(np.round(np.asarray(parts) * 254) / 254, scale).astype(int)
 
 
-def test_layers_of_models_are_listed_and_their_limits_told_when_asked_for(page):
+def test_layers_of_models_are_listed_and_computed_on_request(page):
     found, notes = layers(page)
     assert list(found) == ["prototypes", "posterior", "attribution", "attention", "classes", "grid", "outline"]
     assert notes == []
@@ -141,7 +141,7 @@ def test_attribution_shows_what_each_patchs_prototype_adds(page, models, with_mo
     assert "'z'" in refused.get_json()["error"]
 
 
-def test_attention_is_the_networks_own_by_rank_or_in_proportion(page, models, with_models):
+def test_attention_is_that_of_the_network_by_rank_or_in_proportion(page, models, with_models):
     bag = list_bags(with_models / "features").refs[0].open()
     weights = attention(bag, load_model(with_models / "abmil.safetensors")).weights[:, 0]
     seen = patch_colours(page, models, "/layers/S0/attention/3/{}/{}.png?model=abmil&scale=linear")

@@ -87,7 +87,7 @@ def test_undo_leaves_what_others_changed(book):
     assert book.path.read_text() == "C0: fibrous\n"
 
 
-def test_two_sessions_that_change_one_file_at_the_same_time_lose_nothing(book):
+def test_two_sessions_may_change_one_file_at_the_same_time(book):
     def change(first: int) -> None:
         session = NamesBook(book.path, 100)
         for prototype in range(first, first + 6):

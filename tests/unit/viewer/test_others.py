@@ -38,7 +38,7 @@ def network(monkeypatch):
     monkeypatch.setattr(address.socket, "getfqdn", lambda: "node7.lab.org")
 
 
-def test_every_spelling_of_all_addresses_is_known():
+def test_every_spelling_of_all_addresses_is_recognised():
     assert all(map(is_everywhere, (*EVERYWHERE, "0:0:0:0:0:0:0:0")))
     assert not any(map(is_everywhere, ("127.0.0.1", "::1", "10.1.2.3", "localhost", "lab")))
 

@@ -61,7 +61,7 @@ def test_exemplars_are_typical_borderline_and_atypical_patches_of_many_slides(cl
             assert rows[one["slide"]][one["patch"]] == pytest.approx(rows[one["slide"]].min(), abs=1e-4)
 
 
-def test_who_has_it_and_how_long_they_live(client: FlaskClient):
+def test_a_prototype_has_shares_by_group_survival_and_relations(client: FlaskClient):
     found = asked(client, "/api/prototypes/0?column=subtype")
     assert found["groups"]["column"] == "subtype"
     assert {one["value"]: one["n"] for one in found["groups"]["groups"]} == {"a": 2, "b": 2}  # patients, not slides
@@ -81,7 +81,7 @@ def test_who_has_it_and_how_long_they_live(client: FlaskClient):
 
 
 @pytest.mark.parametrize("lost", ["cohort.csv", "slides", "slides.h5ad", "names.yaml", "coords"])
-def test_what_is_missing_is_said_and_the_rest_is_shown(cohort_folder: Path, lost: str):
+def test_what_is_missing_has_a_reason_and_the_rest_is_shown(cohort_folder: Path, lost: str):
     if lost == "coords":
         for file in (cohort_folder / "features").iterdir():
             with h5py.File(file, "a") as opened:
@@ -100,7 +100,7 @@ def test_what_is_missing_is_said_and_the_rest_is_shown(cohort_folder: Path, lost
         assert found["beside"][0]["log2"] is None
 
 
-def test_without_survival_or_prototypes_one_sentence_says_so(cohort_folder: Path):
+def test_without_survival_or_prototypes_the_error_names_the_remedy(cohort_folder: Path):
     (cohort_folder / "cohort.csv").write_text("slide_id,subtype\nS0,a\nS1,b\n")
     client = entered(cohort_folder)
     assert "no survival" in asked(client, "/api/prototypes/0")["survival"]["why"]
@@ -139,7 +139,7 @@ def test_an_atlas_of_the_same_prototypes_is_used_until_its_slides_are_described_
         assert Gallery(bench, None).findings().content == {}
 
 
-def test_what_an_attribution_says_is_shown_with_its_place(cohort_folder: Path, bench: Workbench):
+def test_contributions_of_an_attribution_are_shown_with_their_ranks(cohort_folder: Path, bench: Workbench):
     (cohort_folder / "attribution").mkdir()
     rows = [{"output": "a", "prototype": c, "statistic": s, "mean": -c, "mean_absolute": c} for c in range(3) for s in ("pi", "mu")]  # fmt: skip
     content = {"prototypes_hash": bench.prototypes().content_hash(), "outputs": ["a"], "cohort": rows}
@@ -149,9 +149,7 @@ def test_what_an_attribution_says_is_shown_with_its_place(cohort_folder: Path, b
     assert found == [{"from": "attribution", "output": "a", "mean": -2.0, "size": 2.0, "rank": 2, "of": 3}]
 
 
-def test_a_name_given_in_the_page_is_on_the_map_of_the_command(
-    client: FlaskClient, cohort_folder: Path, tmp_path: Path
-):
+def test_a_name_from_the_page_is_on_the_map_of_the_command(client: FlaskClient, cohort_folder: Path, tmp_path: Path):
     version = client.get("/api/names").get_json()["version"]
     body = {"version": version, "prototype": 1, "name": "nest <b>", "colour": "#010203"}
     assert client.post("/api/names", json=body, headers={"Origin": "http://localhost"}).status_code == 200

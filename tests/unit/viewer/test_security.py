@@ -120,7 +120,7 @@ def test_the_cookie_is_out_of_reach_of_scripts_other_sites_and_other_paths(stran
     assert response.headers["Cache-Control"] == "no-store"
 
 
-def test_two_viewers_on_one_host_have_cookies_and_tokens_of_their_own():
+def test_two_viewers_on_one_host_share_no_cookie_and_no_token():
     one, other = Guard(), Guard()
     assert len({one.cookie, other.cookie, one.token, other.token, one.session, other.session}) == 6
     assert one.token not in repr(one)
@@ -141,7 +141,7 @@ def test_every_answer_forbids_scripts_of_others_frames_of_others_and_guessing_of
             assert not names & {"Server", "X-Powered-By", "Access-Control-Allow-Origin"}
 
 
-def test_no_page_has_script_or_style_of_its_own(guest):
+def test_pages_have_no_inline_script(guest):
     for name in ("index.html", "enter.html"):
         page = guest.get(f"/static/{name}").text
         assert not re.search(r"<script(?![^>]*\bsrc=\"[\w./-]+\")|\son\w+=|javascript:|https?://", page)
@@ -183,7 +183,7 @@ def test_the_real_server_names_neither_itself_nor_its_version(viewer):
     assert response.headers["Server"] is None
 
 
-def test_a_person_without_the_token_reads_a_sentence_and_a_script_json(stranger):
+def test_errors_are_text_for_a_browser_and_json_for_a_script(stranger):
     page = stranger.get("/", headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
     assert (page.mimetype, page.status_code) == ("text/plain", 403)
     assert "token" in page.text

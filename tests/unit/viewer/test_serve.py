@@ -164,7 +164,7 @@ def test_a_notebook_shows_the_viewer_in_a_frame_until_it_is_closed(cohort_folder
         socket.create_connection(("127.0.0.1", viewer.port), timeout=2).close()
 
 
-def test_in_a_hub_the_frame_is_below_the_hubs_own_address(bench, monkeypatch):
+def test_in_a_hub_the_frame_is_below_the_address_of_the_hub(bench, monkeypatch):
     monkeypatch.setenv(PREFIX, "/user/me/")
     with Viewer(bench) as viewer:
         assert f'src="/user/me/proxy/{viewer.port}/?token=' in viewer._repr_html_()

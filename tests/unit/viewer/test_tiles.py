@@ -188,7 +188,7 @@ def test_slides_without_a_pyramid_are_made_small_once(tmp_path, monkeypatch):
     assert second[:, 1500 // 4 - 256 + 2 :].min() > 245  # white beyond the slide
 
 
-def test_a_damaged_part_is_an_error_and_the_rest_is_still_shown(client, monkeypatch):
+def test_a_damaged_tile_is_an_error_and_the_others_are_shown(client, monkeypatch):
     read = Slide.resampled
 
     def damaged(slide, level, box, *more):
