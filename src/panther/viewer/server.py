@@ -182,9 +182,7 @@ def json_ready(value: Any, redact: Callable[[str], str]) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {
-            json_ready(key, redact): item if key == "note" else json_ready(item, redact) for key, item in value.items()
-        }
+        return {json_ready(k, redact): v if k == "note" else json_ready(v, redact) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [json_ready(item, redact) for item in value]
     if isinstance(value, (np.generic, np.ndarray)):

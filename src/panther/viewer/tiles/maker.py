@@ -40,7 +40,7 @@ class Tiles:
         self._outlines: LruCache[np.ndarray] = LruCache(OUTLINES)
 
     def picture(self, draw: Callable[..., np.ndarray], name: str, *arguments: Any) -> bytes:
-        """JPEG of what one of the next three functions draws of a slide."""
+        """JPEG of a tile, a patch or a square, as `draw` (one of the next three functions) makes it of a slide."""
         key = draw.__name__, name, *arguments
         return self._tiles.get(key, lambda: render.jpeg(draw(name, *arguments)), self.bench.version(name))
 

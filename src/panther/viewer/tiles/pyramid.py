@@ -92,7 +92,7 @@ class Cells:
         else:
             sizes = np.array([table.patch.shape[::-1] for table in self._tables]) * grid.pitch
             low = np.array([table.origin for table in self._tables])
-            self._boxes = np.hstack([low, low + sizes])
+            self._boxes = np.hstack([low, low + sizes]).reshape(-1, 4)
 
     def under(self, window: Window) -> np.ndarray:
         """Patch under the centre of every pixel, (h, w) int32; -1 where there is none."""
@@ -111,7 +111,7 @@ class Cells:
         return out
 
     def _draw(self, window: Window) -> np.ndarray:
-        """Draw the same cell by cell, of those patches that touch the window."""
+        """Patches under the pixels by drawing those that touch the window, cell by cell."""
         right, bottom = window.left + window.width * window.scale, window.top + window.height * window.scale
         pitch = self._grid.pitch
         first, last = np.searchsorted(self._corners[:, 1], (window.top - pitch, bottom))
@@ -126,7 +126,7 @@ class Cells:
 def _cells_of(centres: np.ndarray, start: float, pitch: float, count: int) -> tuple[np.ndarray, slice]:
     """Cells that hold the centres, which ascend, and which of the centres lie in one of ``count`` cells at all.
 
-    Cell k is [start + k pitch, start + (k + 1) pitch) in these very numbers.
+    Cell k is [start + k pitch, start + (k + 1) pitch), computed in exactly this order of operations.
     """
     cells = np.floor((centres - start) / pitch).astype(np.int64)
     cells -= centres < start + cells * pitch
