@@ -1,5 +1,6 @@
 """Clients of the viewer: Flask's, and a small browser over real sockets with cookies."""
 
+import io
 import json
 from http.cookiejar import CookieJar
 from pathlib import Path
@@ -8,7 +9,9 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import HTTPCookieProcessor, Request, build_opener
 
+import numpy as np
 from flask.testing import FlaskClient
+from PIL import Image
 
 from panther.errors import InputError
 from panther.viewer.contents import Contents, find_contents
@@ -23,6 +26,14 @@ def entered(place: Path | Contents | Workbench) -> FlaskClient:
     client = make_app(contents if isinstance(contents, Workbench) else Workbench(contents), guard).test_client()
     assert client.get(f"/?token={guard.token}").status_code == 200
     return client
+
+
+def picture(client: FlaskClient, address: str, mode: str = "RGBA") -> np.ndarray:
+    """Pixels (h, w, channels) of a picture that a route returns."""
+    answer = client.get(address)
+    assert answer.status_code == 200, answer.get_json()
+    with Image.open(io.BytesIO(answer.data)) as image:
+        return np.asarray(image.convert(mode))
 
 
 class Answer(NamedTuple):

@@ -1,12 +1,10 @@
 """Routes of the slide page: its layers, base tiles, overlay tiles, patches for the pointer, neighbours."""
 
-import io
 import struct
 
 import h5py
 import numpy as np
 import pytest
-from PIL import Image
 
 from explain.known_regions import COLOURS, HEIGHT, SIDE, WIDTH, tissue_at, truth
 from panther.errors import InputError
@@ -16,16 +14,9 @@ from panther.slides import Slide
 from panther.verbs.map import make_map
 from panther.viewer.tiles import maker, render
 from slides.phantoms import write_pyramid
-from viewer.asking import entered
+from viewer.asking import entered, picture
 
 RGB = rgb_values(PALETTE).tolist()
-
-
-def picture(client, address):
-    answer = client.get(address)
-    assert answer.status_code == 200, answer.get_json()
-    with Image.open(io.BytesIO(answer.data)) as image:
-        return np.asarray(image.convert("RGB" if address.split("?")[0].endswith("jpg") else "RGBA"))
 
 
 def test_a_slide_lists_its_layers(client):
@@ -48,11 +39,11 @@ def test_the_size_of_a_slide_is_known_before_its_features_are_read(client, bench
 
 
 def test_base_tiles_show_the_slide_and_white_around_it(client):
-    finest = picture(client, "/tiles/S0/3/1/2.jpg").astype(int)
+    finest = picture(client, "/tiles/S0/3/1/2.jpg", "RGB").astype(int)
     expected = COLOURS[tissue_at(*np.meshgrid(np.arange(256, 512) + 0.5, np.arange(512, 768) + 0.5))]
     assert finest.shape == (256, 256, 3)
     assert np.abs(finest - expected).mean() < 2
-    whole = picture(client, "/tiles/S0/0/0/0.jpg").astype(int)
+    whole = picture(client, "/tiles/S0/0/0/0.jpg", "RGB").astype(int)
     width, height = WIDTH // 8, HEIGHT // 8
     assert np.abs(whole[:height, :width] - COLOURS[truth(width, height)]).mean() < 4
     assert whole[height + 9 :].min() > 250
@@ -158,11 +149,11 @@ def test_a_patch_is_shown_at_full_resolution_and_in_any_size(client, bench):
     found = bench.patches("S0")
     number = 17
     x, y = found.corners[number].astype(int)
-    whole = picture(client, f"/tiles/S0/patch/{number}.jpg").astype(int)
+    whole = picture(client, f"/tiles/S0/patch/{number}.jpg", "RGB").astype(int)
     assert whole.shape == (SIDE, SIDE, 3)
     expected = COLOURS[tissue_at(*np.meshgrid(np.arange(x, x + SIDE) + 0.5, np.arange(y, y + SIDE) + 0.5))]
     assert np.abs(whole - expected).mean() < 6  # JPEG at the borders of flat colours
-    assert picture(client, f"/tiles/S0/patch/{number}.jpg?size=200").shape == (200, 200, 3)
+    assert picture(client, f"/tiles/S0/patch/{number}.jpg?size=200", "RGB").shape == (200, 200, 3)
     assert client.get("/tiles/S0/patch/99999.jpg").status_code == 404
     assert client.get("/tiles/S4/patch/1.jpg").status_code == 404  # no image
     assert client.get("/tiles/S0/patch/1.jpg?size=100000").status_code == 422
@@ -177,8 +168,8 @@ def test_slides_without_a_pyramid_are_made_small_once(tmp_path, monkeypatch):
     read, original = [], maker.read_overview
     monkeypatch.setattr(maker, "read_overview", lambda *given: read.append(given) or original(*given))
     client = entered(tmp_path)
-    seen = {z: picture(client, f"/tiles/flat/{z}/0/0.jpg").astype(int) for z in (0, 1, 2, 3)}
-    second = picture(client, "/tiles/flat/1/1/0.jpg").astype(int)
+    seen = {z: picture(client, f"/tiles/flat/{z}/0/0.jpg", "RGB").astype(int) for z in (0, 1, 2, 3)}
+    second = picture(client, "/tiles/flat/1/1/0.jpg", "RGB").astype(int)
     assert len(read) == 1
     for z, step in ((0, 8), (1, 4), (2, 2), (3, 1)):
         expected = COLOURS[truth(WIDTH, HEIGHT)][step // 2 :: step, step // 2 :: step][:250, :187].astype(int)

@@ -92,7 +92,7 @@ class Cells:
         else:
             sizes = np.array([table.patch.shape[::-1] for table in self._tables]) * grid.pitch
             low = np.array([table.origin for table in self._tables])
-            self._boxes = np.hstack([low, low + sizes]).reshape(-1, 4)
+            self._boxes = np.hstack([low, low + sizes])
 
     def under(self, window: Window) -> np.ndarray:
         """Patch under the centre of every pixel, (h, w) int32; -1 where there is none."""
