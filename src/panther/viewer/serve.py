@@ -81,8 +81,12 @@ class Viewer:
         """Stop the server and its workers; requests under way get a moment."""
         if self._thread.is_alive():
             self._server.task_dispatcher.shutdown(cancel_pending=True, timeout=LAST_ANSWERS)
-            # in the server's own thread: closing its sockets from another one would leave it waiting for them
-            self._server.trigger.pull_trigger(self._hang_up)
+            trigger = self._server.trigger
+            # in the thread of the server: closing its sockets from another one would leave it waiting for them; under the lock,
+            # or the server, woken by a request, could close the trigger before it is pulled
+            with trigger.lock:
+                trigger.thunks.append(self._hang_up)
+                trigger._physical_pull()
             self._thread.join()
         self._stack.close()
 
