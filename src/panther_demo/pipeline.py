@@ -188,9 +188,9 @@ def steps(demo: Demo, track: Track = untracked) -> list[DemoStep]:
     using = ("-p", prototypes, "--names", names)
     for slide in mapped(cohort):
         image, outline = at / "slides" / f"{slide}.tif", at / "job" / "contours_geojson" / f"{slide}.geojson"
-        options = ("--slides", image, "--contours", outline, "--max-side", 1024, "-o", at / "maps")
+        place = ("--slides", image, "--contours", outline, "--max-side", 1024, "-o", at / "maps")
         output = at / "maps" / f"{slide}.map.png"
-        steps.append(command(f"map-{slide}", [output], "map", features / f"{slide}.h5", *using, *options))
+        steps.append(command(f"map-{slide}", [output], "map", features / f"{slide}.h5", *using, *place))
     groups = (*table, "--groups", "subtype", "--site-column", "tissue_source_site", "--slides", at / "slides")
     truth = ("--patch-labels", at / "truth" / "patches.csv", "--positive", "glandular tumour,solid tumour", "--no-maps")
     curves = (slides, *table, "--survival", "os", "--names", names)

@@ -120,7 +120,8 @@ def test_a_patch_needs_its_fraction_of_tissue(tmp_path: Path, least: float) -> N
     with open_slide(tmp_path / "a.tif") as slide:
         spec = patch_spec(slide, 96, 0.5)
         coords = {
-            tuple(pair) for pair in tile_tissue(slide, spec, Tissue((rectangle(left, top, right, bottom),)), least).coords.tolist()
+            tuple(pair)
+            for pair in tile_tissue(slide, spec, Tissue((rectangle(left, top, right, bottom),)), least).coords.tolist()
         }
     for x in range(0, 960 - 95, 96):
         for y in range(0, 960 - 95, 96):
