@@ -71,7 +71,7 @@ def fit_cloud(x: np.ndarray, patients: np.ndarray, seed: int = 0) -> Cloud:
     return Cloud(centre, basis, values, rest, np.sort(np.concatenate(distances)))
 
 
-def in_words(p_value: float, number: int) -> str:
+def familiarity_level(p_value: float, number: int) -> str:
     """`familiar`, `unusual` or `outside`: outside is farther out than every training sample was from the others, or than 99 of 100 were.
 
     Distances to all of them are compared with distances to the others: an extreme training sample may be outside itself.

@@ -25,9 +25,9 @@ from panther.mil import BagSource, LoadSettings
 from panther.models.blocks import PRECOMPUTED, UNMADE, Block, made_by
 from panther.models.model import Model, check_bag
 from panther.models.settings import TrainSettings
-from panther.models.sureness import OUTSIDE, mean_features, sure_columns, with_familiarity
 from panther.models.tasks import KINDS, ClassTask
 from panther.models.trainer import predict_logits
+from panther.models.uncertainty import OUTSIDE, mean_features, uncertainty_columns, with_familiarity
 from panther.prototypes.centre import with_sites_of
 from panther.storage.bags import Listing, group_by_patient
 from panther.storage.clinical import TCGA, USUAL, ClinicalTable, ColumnsLike, Selection
@@ -38,12 +38,12 @@ from panther.types import Openable, Prototypes
 
 def vector_names(model: Model) -> list[str]:
     """Names of the precomputed vectors that a model reads."""
-    return [_name(block) for block in model.representation() if block.method.name == PRECOMPUTED]
+    return [_name(block) for block in model.blocks if block.method.name == PRECOMPUTED]
 
 
 def reads_patches(model: Model) -> bool:
     """Whether a model reads features of patches."""
-    return model.scaler is None or any(block.method.name not in UNMADE for block in model.representation())
+    return model.scaler is None or any(block.method.name not in UNMADE for block in model.blocks)
 
 
 class _Rows(NamedTuple):
@@ -60,7 +60,7 @@ def _represent(
     work: Work,
 ) -> tuple[list[str], np.ndarray, dict[str, str]]:
     """Samples, their rows (n, D) and what failed; the mean of precomputed vectors of a patient's slides is the patient's."""
-    blocks = model.representation()
+    blocks = model.blocks
     tables = [_rows_of(block, bags, vectors, clinic, work) for block in blocks]
     first = tables[0]
     failures = {name: why for table in tables for name, why in table.failures.items()}
@@ -83,21 +83,16 @@ def _represent(
 def with_new_sites(
     model: Model, bags: Sequence[Openable], table: ClinicalTable | None, work: Work = HERE
 ) -> tuple[Model, list[str]]:
-    """The model, knowing the sites of these bags where its prototypes ask for sites and a table names them; and what to say about it."""
-    known: dict[int, tuple[Prototypes, list[str]]] = {}
-
-    def grown(prototypes: Prototypes) -> Prototypes:
-        if id(prototypes) not in known:
-            known[id(prototypes)] = with_sites_of(prototypes, bags, table, work)
-        return known[id(prototypes)][0]
-
-    blocks = tuple(
-        replace(block, basis=grown(block.basis)) if isinstance(block.basis, Prototypes) else block
-        for block in model.blocks
-    )
-    prototypes = None if model.prototypes is None else grown(model.prototypes)
-    notes = dict.fromkeys(note for _, new in known.values() for note in new)
-    return replace(model, blocks=blocks, prototypes=prototypes), list(notes)
+    """The model with the sites of these bags, where its prototypes are centred by site and the table has sites; and notes."""
+    blocks, notes, known = [], [], {}
+    for block in model.blocks:
+        if isinstance(block.basis, Prototypes):
+            if id(block.basis) not in known:  # several blocks may share prototypes
+                known[id(block.basis)], new = with_sites_of(block.basis, bags, table, work)
+                notes += new
+            block = replace(block, basis=known[id(block.basis)])
+        blocks.append(block)
+    return replace(model, blocks=tuple(blocks)), list(dict.fromkeys(notes))
 
 
 def _rows_of(
@@ -211,7 +206,7 @@ def score(
     resampled = resample(lambda counts: model.task.judge(judged, target, None, counts), patients, RESAMPLES)
     metrics = {name: i for name, i in intervals(resampled).items() if not np.isnan(i.value)}
     notes, scored = [], {samples[i] for i in rows}
-    if seen := set(model.about.get("samples", ())) & scored:
+    if seen := set(model.samples) & scored:
         remedy = (
             "train without them" if split is not None and split.startswith("test") else "score others, `split=test`"
         )
@@ -307,12 +302,12 @@ def predict_slides(
     if task is not None and unit != task.level and level is not None:
         more.append(f"The model was trained on {task.level}s, but predicts {unit}s here.")
     notes = list(dict.fromkeys([*chosen.notes, *site_notes, *more, *notes, *(scores.notes if scores else ())]))
-    table = _table(model, names, predictions, sure_columns(model, names, predictions, refs, work), cohort)
+    table = _table(model, names, predictions, uncertainty_columns(model, names, predictions, refs, work), cohort)
     outside = [
         f"{row['sample']}: {row['sureness']}" for _, row in table.iterrows() if OUTSIDE in row.get("sureness", "")
     ]
     others = f" (and {len(outside) - 1} more)" if len(outside) > 1 else ""
-    notes += [*model.sure.why, *(f"{one}.{others}" for one in outside[:1])]
+    notes += [*model.uncertainty.reasons, *(f"{one}.{others}" for one in outside[:1])]
     return Predictions(table, unit, scores, notes, {**chosen.problems, **failures})
 
 

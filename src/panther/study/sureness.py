@@ -18,7 +18,7 @@ from panther.errors import InputError
 from panther.evaluation import calibration as cal
 from panther.evaluation.intervals import Interval, Measure, exact_lower, intervals, resample
 from panther.evaluation.metrics import ratio
-from panther.models.sureness import VALIDATION, Calibration, Calibrator, Margin, fit_calibrator
+from panther.models.uncertainty import VALIDATION, Calibration, Calibrator, Margin, fit_calibrator
 from panther.study.evaluations import Evaluation
 from panther.study.population import Population
 from panther.study.results import GROUP

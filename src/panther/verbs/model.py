@@ -167,7 +167,7 @@ def train(
     model = replace(model, report=report, failures={**missing, **listing.problems, **failures})
     if output is not None:
         save_model(model, output)
-    note(*model.sure.why)
+    note(*model.uncertainty.reasons)
     warn_left_out("Left out of the training", model.failures)
     return model
 

@@ -5,7 +5,7 @@ import pytest
 
 from panther.errors import InputError
 from panther.evaluation import outlying
-from panther.evaluation.outlying import FOLDS, PER_COMPONENT, fit_cloud, in_words
+from panther.evaluation.outlying import FOLDS, PER_COMPONENT, familiarity_level, fit_cloud
 
 
 def embeddings(rng, n, dim=300):
@@ -52,20 +52,20 @@ def test_what_was_never_seen_is_outside(change):
         new[:, 0] += 80
     else:
         new += rng.normal(0, 3, new.shape)
-    assert {in_words(p, 100) for p in cloud.p_value(new)} == {"outside"}
+    assert {familiarity_level(p, 100) for p in cloud.p_value(new)} == {"outside"}
 
 
 def test_words_follow_the_p_value():
-    assert in_words(1 / 31, 30) == "outside"  # farther out than all 30
-    assert in_words(2 / 31, 30) == "familiar"
-    assert in_words(0.04, 500) == "unusual"
-    assert in_words(0.5, 500) == "familiar"
+    assert familiarity_level(1 / 31, 30) == "outside"  # farther out than all 30
+    assert familiarity_level(2 / 31, 30) == "familiar"
+    assert familiarity_level(0.04, 500) == "unusual"
+    assert familiarity_level(0.5, 500) == "familiar"
 
 
 def test_a_constant_embedding_has_a_cloud_too():
     cloud = fit_cloud(np.ones((10, 5)), np.arange(10))
     assert cloud.p_value(np.ones((1, 5)))[0] == 1
-    assert in_words(cloud.p_value(np.full((1, 5), 2.0))[0], 10) == "outside"
+    assert familiarity_level(cloud.p_value(np.full((1, 5), 2.0))[0], 10) == "outside"
 
 
 def test_two_patients_say_nothing_of_what_is_usual():

@@ -88,9 +88,8 @@ def test_features_of_another_encoder_or_dimension_are_refused(cohort, tmp_path):
         assert list(failures) == ["odd"]
         with h5py.File(tmp_path / "uni.h5", "w") as file:
             file.create_dataset("features", data=np.ones((5, 12), "f4")).attrs["encoder"] = "uni"
-        known = replace(
-            model, encoder="conch", prototypes=model.prototypes and replace(model.prototypes, encoder="conch")
-        )
+        (block,) = model.blocks
+        known = replace(model, blocks=(replace(block, basis=replace(block.basis, encoder="conch")),))
         with pytest.raises(InputError, match="conch"):
             predict_bags(known, [BagRef("uni", (tmp_path / "uni.h5",))])
 

@@ -93,10 +93,10 @@ def test_interrupted_in_any_epoch_and_resumed_is_uninterrupted_bit_for_bit(setti
     assert again.history == whole.history
 
 
-def test_what_trains_in_less_time_than_is_worth_keeping_leaves_no_checkpoint(tmp_path):
+def test_a_training_shorter_than_the_delay_leaves_no_checkpoint(tmp_path):
     task, source, _ = parts()
     path = tmp_path / "checkpoint.pt"
-    fit(head(), source, task, SETTINGS, checkpoint=path, worth_keeping=1e9)
+    fit(head(), source, task, SETTINGS, checkpoint=path, checkpoint_delay=1e9)
     assert not path.exists()
 
 

@@ -220,7 +220,7 @@ def slide_predictions(entries: Sequence[SlideEntry], model: Path) -> tuple[dict[
     refs = [entry.features for entry in entries if entry.features is not None]
     loaded = load_model(model)
     samples, predictions, failures = predict_bags(loaded, refs)
-    names, values = loaded.task.output_names, loaded.task.numbers(predictions)
+    names, values = loaded.task.names, loaded.task.numbers(predictions)
     rows = zip(samples, values, strict=True)
     return {sample: dict(zip(names, map(float, row), strict=True)) for sample, row in rows}, dict(failures)
 
