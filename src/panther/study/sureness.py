@@ -140,8 +140,9 @@ def _pooled(members: Sequence[Judged], site: Mapping[str, str | None]) -> Pooled
             sets.append(np.column_stack([covered, np.full(len(y), 2 * calibrator.half_width)]))
         calibrated.append(p)
     temperatures = [getattr(one, "temperature", np.nan) for one in calibrators]
+    first = members[0][0]
     return Pooled(
-        names=getattr(members[0][0].task, "names", ()),
+        names=first.task.names if isinstance(first.target, Classes) else (),
         truth=np.concatenate(truth),
         raw=np.concatenate(raw),
         calibrated=np.concatenate(calibrated) if is_complete else None,
