@@ -197,7 +197,7 @@ def _fit_averaged(
     for number, rotation in enumerate(rotations):
         used = np.flatnonzero((numbers == number) & (probability > 0))
         beta = np.zeros(1)
-        for p, strength in zip(probability[used], strengths[used], strict=True):
+        for p, strength in zip(probability[used], strengths[used].tolist(), strict=True):
             fitted = model.solve(rotation.z[None], np.arange(len(centred)), strength)
             beta, bias = beta + p * fitted.beta[0], bias + p * fitted.bias[0]
         if len(used):
