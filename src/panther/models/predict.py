@@ -198,7 +198,9 @@ def score(
     notes = []
     if trained := set(model.samples).intersection(scored):
         remedy = "train without them" if split and split.startswith("test") else "score others, `split=test`"
-        notes.append(f"{len(trained)} of {len(rows)} scored samples were trained on, e.g. {min(trained)}; {remedy}.")
+        notes.append(
+            f"{len(trained)} of the {len(rows)} scored samples were trained on, e.g. {min(trained)}; {remedy}."
+        )
     bounds: dict[str, float] = {}
     if isinstance(target, Classes):
         bounds = exact_bounds(target.labels, patients)

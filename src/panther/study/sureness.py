@@ -134,7 +134,7 @@ def _pooled(members: Sequence[Judged], site: Mapping[str, str | None]) -> Pooled
         if isinstance(calibrator, Calibration):
             p = calibrator.probabilities(p)
             inside = cal.prediction_sets(p, calibrator.threshold)
-            sets.append(np.column_stack([cal.hold_the_truth(y, inside), inside.sum(1)]))
+            sets.append(np.column_stack([cal.covers(y, inside), inside.sum(1)]))
         elif isinstance(calibrator, Margin):
             covered = np.abs(y - p) <= calibrator.half_width
             sets.append(np.column_stack([covered, np.full(len(y), 2 * calibrator.half_width)]))

@@ -5,7 +5,7 @@ import pytest
 
 from panther.evaluation.calibration import (
     class_thresholds,
-    hold_the_truth,
+    covers,
     prediction_sets,
     residual_width,
     set_threshold,
@@ -35,7 +35,7 @@ def test_coverage_over_simulated_cohorts_is_the_level(slides):
         threshold = set_threshold(labels, p, patients)
         new, q, owners = cohort(rng, 200, slides)
         first = np.unique(owners, return_index=True)[1]  # slides of a patient are exchangeable: one of each will do
-        found.append(hold_the_truth(new[first], prediction_sets(q[first], threshold)).mean())
+        found.append(covers(new[first], prediction_sets(q[first], threshold)).mean())
     assert 0.88 <= np.mean(found) <= 0.92
 
 
@@ -72,7 +72,7 @@ def test_sets_are_never_empty_and_hold_the_most_probable_class():
     assert (sets.argmax(1) == p.argmax(1)).all()
 
 
-def test_intervals_of_values_hold_the_truth_at_their_level():
+def test_intervals_of_values_covers_at_their_level():
     rng = np.random.default_rng(3)
     found = []
     for _ in range(COHORTS):
@@ -90,7 +90,7 @@ def test_thresholds_by_class_hold_a_rare_class_too():
         p = 1 / (1 + np.exp(np.column_stack([odds, -odds])))
         rows = []
         for learn in (set_threshold, class_thresholds):
-            holds = hold_the_truth(labels[200:], prediction_sets(p[200:], learn(labels[:200], p[:200])))
+            holds = covers(labels[200:], prediction_sets(p[200:], learn(labels[:200], p[:200])))
             rows.append(holds[labels[200:] == 1].mean())
         found.append(rows)
     overall, by_class = np.mean(found, 0)

@@ -33,7 +33,7 @@ def test_a_label_that_only_the_site_tells_is_not_read_elsewhere_and_the_reader_i
     assert found.label.accuracy > 0.75
     assert found.label_elsewhere.accuracy < found.label.accuracy - 0.2
     assert found.confounding > 0.6
-    assert "Warning: Site goes with grade" in found.sentences("grade")[-1]
+    assert "Warning: The site is associated with grade" in found.sentences("grade")[-1]
 
 
 def test_cramers_v_is_none_by_chance_and_one_where_the_site_decides():
@@ -58,7 +58,7 @@ def test_changes_are_said_in_words():
     before = read_site_and_label(*patients(1.5, 1), permutations=9)
     after = read_site_and_label(*patients(0, 1), permutations=9)
     said = changes(before, after, "grade")
-    assert "the site is read less well" in said[0]
+    assert "the site is predicted less well" in said[0]
     assert len(said) == 3
 
 
