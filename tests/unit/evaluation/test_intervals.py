@@ -79,11 +79,6 @@ def test_slides_of_one_patient_do_not_make_the_interval_narrower():
     assert (often.high - often.low) == pytest.approx(once.high - once.low, rel=0.2)
 
 
-def test_the_same_seed_gives_the_same_interval():
-    values = np.random.default_rng(0).normal(size=50)
-    assert interval(mean_of(values), np.arange(50), 100, 3) == interval(mean_of(values), np.arange(50), 100, 3)
-
-
 def test_undefined_resamples_are_left_out_and_counted():
     positive = np.array([True, False, False, False])
     found = interval(lambda counts: {"m": np.where(counts[:, positive].any(1), 1.0, np.nan)}, np.arange(4), 300)

@@ -26,11 +26,6 @@ def oracle(truth: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
     }
 
 
-def test_metrics_of_numbers_are_those_of_scipy_and_scikit_learn():
-    truth, predicted = numbers()
-    assert value_metrics(truth, predicted) == pytest.approx(oracle(truth, predicted), abs=1e-9)
-
-
 def test_counts_are_rows_repeated_so_often():
     truth, predicted = numbers()
     drawn = RNG.integers(30, size=(50, 30))

@@ -33,9 +33,3 @@ def test_every_pair_is_counted_with_both_of_its_patients(patients):
 def test_together_they_are_what_the_c_index_lacks(patients):
     wrong, number = wrong_pairs(*patients)
     assert wrong.sum() / number.sum() == pytest.approx(1 - concordance(*patients))
-
-
-def test_without_events_nobody_is_in_a_pair():
-    wrong, number = wrong_pairs(np.array([1.0, 2.0]), np.array([False, False]), np.array([0.3, 0.1]))
-    assert not wrong.any()
-    assert not number.any()

@@ -6,7 +6,7 @@ from sklearn.linear_model import LogisticRegression
 
 from panther.cohort.covariates import COVARIATES
 from panther.errors import InputError
-from panther.models.probes import NOT_NEEDED, WeighedBlocks, block_weightings, fit_cox, fit_logistic, rotate
+from panther.models.probes import NOT_NEEDED, WeighedBlocks, block_weightings, fit_cox, fit_logistic
 
 WIDE, NARROW = (6, 90, 90), (2, 5, 5)  # numbers of each block: more, or fewer, than there are patients
 
@@ -170,10 +170,3 @@ def test_slides_of_one_patient_in_two_inner_folds_choose_a_penalty_that_overfits
     assert divided.strength <= 0.01
     assert together.strength >= 10 * divided.strength
     assert min(divided.scores.values()) < 0.3 * min(together.scores.values())
-
-
-def test_rows_about_their_mean_keep_their_products():
-    x, _, _ = cohort(WIDE, 0)
-    centred = x - x.mean(0)
-    z = rotate(centred).z
-    np.testing.assert_allclose(z @ z.T, centred @ centred.T, atol=1e-8)

@@ -15,7 +15,6 @@ from panther.models.losses import (
     risk_from_hazards,
     time_bins,
 )
-from panther.models.tasks import tasks
 
 
 def patients(n: int = 60, seed: int = 0, distinct: int = 15) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -177,16 +176,3 @@ def test_class_weights_weigh_classes():
     torch.testing.assert_close(
         cross_entropy(logits, labels, weights), (each * weights[labels]).sum() / weights[labels].sum()
     )
-
-
-def test_losses_are_known_by_name():
-    assert set(tasks.names()) == {
-        "cross-entropy",
-        "ordinal",
-        "cox",
-        "nll",
-        "ranking",
-        "mse",
-        "huber",
-        "binary-cross-entropy",
-    }

@@ -309,21 +309,6 @@ def test_every_preset_has_the_settings_of_the_paper(name):
     assert dict(found.loss_options) == ({"n_bins": 4, "alpha": 0.5} if found.loss == "nll" else {})
 
 
-def test_a_survival_network_takes_one_step_for_each_patient(monkeypatch):
-    patients, epochs = 48, 2
-    rng = np.random.default_rng(0)
-    target = Survival(rng.exponential(100, patients) + 1, np.arange(patients) % 3 > 0)
-    chosen = preset("paper-mil-survival")
-    settings = replace(chosen.train, epochs=epochs)
-    task = fit_task(chosen.loss, target, **chosen.loss_options)
-    source = ArraySource(rng.normal(size=(patients, 6)).astype("f4"), task.encode(target), settings.batch_size)
-    steps = []
-    step = torch.optim.AdamW.step
-    monkeypatch.setattr(torch.optim.AdamW, "step", lambda *a, **k: steps.append(1) or step(*a, **k))
-    fit(build_head("linear", (6,), task.n_outputs, seed=0), source, task, settings)
-    assert len(steps) == patients * epochs
-
-
 @pytest.mark.parametrize(("bags", "accumulate", "epochs"), [(24, 1, 42), (48, 1, 21), (240, 4, 20), (5000, 32, 20)])
 def test_a_network_takes_a_thousand_steps_in_cohorts_of_every_size(bags, accumulate, epochs):
     for kind in ("classification", "regression", "labels"):
