@@ -18,9 +18,9 @@ from panther.models.settings import Named
 from panther.models.tasks import Task, load_task
 from panther.models.uncertainty import Uncertainty, load_uncertainty
 from panther.patches import encoder_words, same_encoder, spec_from
-from panther.storage.prototypes import alignment_tensors, check_projection, check_surprise, read_alignment
+from panther.storage.prototypes import prototype_tensors, read_prototypes
 from panther.storage.tensors import Kinds, TensorFileError, check_tensor, parse_about, read_tensors, write_tensors
-from panther.types import Basis, FeatureSpace, Openable, Projection, Prototypes, check_resolution
+from panther.types import Basis, FeatureSpace, Openable, Prototypes, check_resolution
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -163,20 +163,8 @@ def _about_basis(basis: Basis) -> dict[str, Any]:
 
 
 def _prototype_tensors(prefix: str, basis: Basis) -> dict[str, Tensor]:
-    if not isinstance(basis, Prototypes):
-        return {}
-    projection = basis.projection
-    optional = {
-        "within_variance": basis.within_variance,
-        "surprise": basis.surprise,
-        "mean": projection.mean,
-        "basis": projection.basis,
-    }
-    return {
-        f"{prefix}.centroids": basis.centroids,
-        **{f"{prefix}.{name}": tensor for name, tensor in optional.items() if tensor is not None},
-        **alignment_tensors(f"{prefix}.alignment", basis.alignment),
-    }
+    tensors = prototype_tensors(basis) if isinstance(basis, Prototypes) else {}
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items() if name != "occupancy"}
 
 
 def as_model(model: Model | Path | str) -> Model:
@@ -257,11 +245,15 @@ def _assembled(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tenso
 
 
 def _block(path: Path, method: Named, prefix: str, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Block:
-    prototypes = _prototypes(path, prefix, tensors, about)
-    if prototypes is None and needs_prototypes(method):
+    tensors, dim = _under(f"{prefix}.", tensors), about["dim"]
+    if "centroids" in tensors:
+        prototypes = read_prototypes(path, tensors, about, None, AGAIN)
+        if prototypes.dim_in != dim:
+            raise InputError(f"{path}: says {dim} features, but its prototypes take {prototypes.dim_in}; {AGAIN}.")
+        return Block(method, prototypes)
+    if needs_prototypes(method):
         raise InputError(f"{path}: the file is damaged (its prototypes are missing); {AGAIN}.")
-    space = FeatureSpace(about["dim"], about["encoder"], spec_from(about.get("patch_spec")))
-    return Block(method, prototypes or space)
+    return Block(method, FeatureSpace(dim, about["encoder"], spec_from(about.get("patch_spec"))))
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -306,25 +298,3 @@ def _shape(name: str, block: Block, part: Scaler, width: int) -> tuple[int | Non
         reduced = len(part.shift)
         return {"reduction_mean": (width,), "reduction_basis": (width, reduced)}.get(name, (reduced,))
     return (width if part.usual is None else width + block.basis.dim,)  # the slide's mean follows
-
-
-def _prototypes(path: Path, prefix: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Prototypes | None:
-    names = ("centroids", "mean", "basis", "within_variance", "surprise")
-    centroids, mean, basis, variance, surprise = (tensors.get(f"{prefix}.{name}") for name in names)
-    if centroids is None:
-        return None
-    check_tensor(path, "prototypes", centroids, (None, None), AGAIN)
-    check_projection(path, centroids, mean, basis)
-    projection = Projection(about["normalise"], mean, basis)
-    check_tensor(path, "within-cluster variances", variance, centroids.shape[1:], AGAIN, least=0)
-    check_surprise(path, surprise, AGAIN)
-    alignment = read_alignment(
-        path, f"{prefix}.alignment", about.get("alignment"), tensors, projection, centroids, AGAIN
-    )
-    spec = spec_from(about.get("patch_spec"))
-    prototypes = Prototypes(
-        centroids, variance, None, projection, about["encoder"], spec=spec, alignment=alignment, surprise=surprise
-    )
-    if prototypes.dim_in != about["dim"]:
-        raise InputError(f"{path}: says {about['dim']} features, but its prototypes take {prototypes.dim_in}; {AGAIN}.")
-    return prototypes

@@ -7,7 +7,7 @@ step, so a checkpoint holds parameters, optimiser and history only.
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from dataclasses import asdict, dataclass, replace
@@ -161,7 +161,6 @@ def fit(
     checkpoint: Path | None = None,
     checkpoint_delay: float = 0.0,
     track: Track = untracked,
-    on_epoch: Callable[[Mapping[str, float]], None] | None = None,
 ) -> Fitted:
     """Train ``model``; it ends with the parameters of the last epoch or of the best one on ``val`` (`settings.keep`).
 
@@ -174,8 +173,8 @@ def fit(
         from it to the identical result; a checkpoint of other settings, another task or other starting parameters is refused.
     checkpoint_delay : float
         Seconds of training before the first checkpoint.
-    track, on_epoch
-        Progress bar over the epochs, and a function called with each row of the learning curve.
+    track : Track
+        Progress bar over the epochs.
     """
     settings = settings.for_batches(len(batches))
     device = torch.device(settings.device)
@@ -200,8 +199,6 @@ def fit(
             write_checkpoint(checkpoint, {"key": key, **state})
             due = start + (time.monotonic() - start) / CHECKPOINT_SHARE
         logger.info("%s", describe(row, settings))
-        if on_epoch is not None:
-            on_epoch(row)
     last = len(progress.history) - 1
     if settings.keep == "best" and progress.best_state is not None:
         model.load_state_dict(progress.best_state)

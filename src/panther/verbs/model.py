@@ -235,8 +235,8 @@ def predict(
     -------
     Predictions
         Its ``table`` has one row per slide or patient: `sample`, then `predicted` and `probability_<class>`, or `risk`, or the `predicted`
-        value, or `probability_<label>` of each label; as far as the model can tell how sure it may be `calibrated_<class>`,
-        `prediction_set`, `familiarity`, `rare_patches` and, in words, `sureness`; then the outcome where it is known. Classes are texts, as
+        value, or `probability_<label>` of each label; as far as the model knows its uncertainty `calibrated_<class>`, `prediction_set`,
+        `familiarity`, `rare_patches` and, in words, `sureness`; then the outcome where it is known. Classes are texts, as
         in the clinical table's file, also where a DataFrame had numbers or yes and no: "1", "True"; ``table["predicted"].astype(int)`` has
         numbers again. Its ``scores`` judge them where the outcome is known.
 
