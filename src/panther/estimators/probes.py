@@ -38,7 +38,7 @@ def panther_parts(x: np.ndarray, n_prototypes: int | None = None) -> list[Part] 
         token = 1 + 2 * dim
         shares = x[:, : count * token : token]
         if (shares >= 0).all() and np.abs(shares.sum(1) - 1).max() < SUM_TOLERANCE:
-            mixture = Part(mixture_columns(tuple(range(count)), dim), PANTHER)
+            mixture = Part(list(mixture_columns(tuple(range(count)), dim)), PANTHER)
             optional = [columns for name in blocks for columns in BLOCKS[name].layout(count, dim)]
             return [mixture, *(Part(columns, PANTHER, optional=True) for columns in optional)]
     if n_prototypes is not None:

@@ -1,4 +1,4 @@
-"""Whether probabilities mean what they say, against scikit-learn and against the truth of simulations."""
+"""Calibration, against scikit-learn and simulations."""
 
 import numpy as np
 import pytest
@@ -54,13 +54,13 @@ def test_counts_are_repetitions():
         assert {name: values[row] for name, values in found.items()} == pytest.approx(alone)
 
 
-def test_error_of_a_bad_promise_is_its_gap():
+def test_the_calibration_error_is_the_gap_to_the_frequency():
     p = np.tile([0.1, 0.9], (1000, 1))
     labels = np.repeat([0, 1], [400, 600])
     assert calibration_error(reliability(*confidence(labels, p))) == pytest.approx(0.3)
 
 
-def test_error_by_chance_is_what_a_calibrated_model_shows():
+def test_error_by_chance_is_that_of_a_calibrated_model():
     found = [calibration_metrics(*drawn(80, seed=seed))["ece"] for seed in range(100)]
     expected = [error_by_chance(drawn(80, seed=seed)[1], draws=20, seed=seed).mean() for seed in range(100)]
     assert np.mean(found) == pytest.approx(np.mean(expected), abs=0.01)
@@ -95,6 +95,6 @@ def test_a_perfect_validation_does_not_make_a_model_certain():
     assert tempered(p, fit_temperature(labels, p, smoothed=False)).max() > 0.999
 
 
-def test_a_model_that_is_always_wrong_is_told_to_say_nothing():
+def test_a_model_that_is_always_wrong_becomes_uninformative():
     labels, p = np.zeros(30, int), np.tile([0.1, 0.9], (30, 1))
     assert tempered(p, fit_temperature(labels, p)).max() == pytest.approx(0.5, abs=0.01)

@@ -1,4 +1,4 @@
-"""Prediction sets hold the truth as often as they say, also where patients have several slides that are alike."""
+"""Coverage of prediction sets, also for patients with several slides."""
 
 import numpy as np
 import pytest
@@ -87,5 +87,5 @@ def test_thresholds_by_class_hold_a_rare_class_too():
     assert 0.88 <= by_class <= 0.94
 
 
-def test_a_class_that_nobody_calibrates_is_always_in_the_set():
+def test_a_class_without_calibration_patients_is_always_in_the_set():
     assert class_thresholds(np.zeros(20, int), np.tile([0.9, 0.1], (20, 1)))[1] == 0.0

@@ -1,4 +1,4 @@
-"""A metric of counts is the metric of the rows repeated so often: ties, near-ties, one class, nobody, censoring."""
+"""Metrics of counts equal metrics of repeated rows and scikit-learn: ties, near-ties, one class, no rows, censoring."""
 
 import warnings
 

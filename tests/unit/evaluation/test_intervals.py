@@ -35,7 +35,7 @@ def paired(first, second, patients, number=1000, seed=0) -> Difference:
     return found
 
 
-def test_all_rows_of_a_drawn_patient_count_alike():
+def test_rows_of_a_drawn_patient_have_equal_counts():
     patients = np.array(["a", "b", "a", "c", "b", "a"])
     (counts,) = resample_counts(patients, 50, seed=0)
     for patient in "abc":
@@ -43,7 +43,7 @@ def test_all_rows_of_a_drawn_patient_count_alike():
     assert (counts[:, [0, 1, 3]].sum(1) == 3).all()
 
 
-def test_resamples_are_those_of_one_draw_of_patients_after_the_other_whatever_the_block(monkeypatch):
+def test_resamples_do_not_depend_on_the_size_of_blocks(monkeypatch):
     patients = np.random.default_rng(1).integers(0, 37, 90)
     names, member = np.unique(patients.astype(str), return_inverse=True)
     rng = np.random.default_rng(3)
@@ -131,7 +131,7 @@ def test_the_sign_test_is_the_binomial_test_of_scipy(won, lost):
     assert sign_test(won, lost) == sign_test(lost, won)
 
 
-def test_four_of_four_are_no_evidence_and_none_of_none_neither():
+def test_the_sign_test_of_few_pairs_is_not_significant():
     assert sign_test(4, 0) == pytest.approx(0.125)
     assert sign_test(0, 0) == 1.0
 
@@ -183,6 +183,6 @@ def test_pages_have_the_caption_of_the_tables(page):
     assert module.CAPTION in " ".join(text.split())
 
 
-def test_nobody_to_resample_is_refused():
+def test_resampling_without_patients_is_refused():
     with pytest.raises(InputError, match="no patients"):
         next(resample_counts([], 1, 0))

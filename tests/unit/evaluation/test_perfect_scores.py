@@ -1,4 +1,4 @@
-"""What is known after a perfect score."""
+"""Exact bounds of perfect scores."""
 
 import numpy as np
 import pytest

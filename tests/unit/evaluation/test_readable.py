@@ -1,4 +1,4 @@
-"""How well site and label can be read, and whether they are one."""
+"""Prediction of site and label from embeddings, and their association."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def patients(site_effect=0.0, label_effect=0.0, confounded=0.0, n=120, d=60, see
     return x, [f"s{i}" for i in site], ["b" if one else "a" for one in label]
 
 
-def test_what_is_planted_is_read_and_what_is_not_is_not():
+def test_planted_sites_and_labels_are_predicted_and_noise_is_not():
     found = read_site_and_label(*patients(site_effect=1, label_effect=0), permutations=99)
     assert found.site.accuracy > 0.9
     assert found.label.p_value > 0.01
@@ -54,7 +54,7 @@ def test_slides_of_a_patient_are_one_row_and_must_agree():
         per_patient(np.zeros((2, 1)), ["p", "p"], {"site": ["a", "b"]})
 
 
-def test_changes_are_said_in_words():
+def test_changes_are_described():
     before = read_site_and_label(*patients(1.5, 1), permutations=9)
     after = read_site_and_label(*patients(0, 1), permutations=9)
     said = changes(before, after, "grade")
@@ -66,6 +66,6 @@ def test_changes_are_said_in_words():
     ("sites", "labels", "sentence"),
     [(["a"] * 20, None, "sites: a"), (["a", "b"] * 10, ["x"] * 20, "labels: x")],
 )
-def test_what_cannot_be_read_is_refused(sites, labels, sentence):
+def test_too_few_sites_and_labels_are_refused(sites, labels, sentence):
     with pytest.raises(InputError, match=sentence):
         read_site_and_label(RNG.normal(size=(20, 3)), sites, labels)

@@ -38,7 +38,7 @@ def test_counts_are_rows_repeated_so_often():
         np.testing.assert_array_equal(ranks[i][np.sort(rows)], stats.rankdata(predicted[np.sort(rows)]))
 
 
-def test_what_does_not_vary_has_no_correlation_and_only_the_truth_matters_for_r2():
+def test_constant_values_have_no_correlation_and_a_constant_truth_no_r2():
     truth = np.array([1.0, 2.0, 3.0])
     found = value_metrics(truth, np.full(3, 0.1))
     assert np.isnan([found["pearson"], found["spearman"]]).all()

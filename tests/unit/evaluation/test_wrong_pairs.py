@@ -1,4 +1,4 @@
-"""Pairs in the wrong order, patient by patient, against a loop over all pairs."""
+"""Wrong pairs of each patient, against a loop over all pairs."""
 
 import numpy as np
 import pytest
@@ -30,6 +30,6 @@ def test_every_pair_is_counted_with_both_of_its_patients(patients):
     np.testing.assert_array_equal(found[1], number)
 
 
-def test_together_they_are_what_the_c_index_lacks(patients):
+def test_wrong_pairs_add_up_to_one_minus_the_c_index(patients):
     wrong, number = wrong_pairs(*patients)
     assert wrong.sum() / number.sum() == pytest.approx(1 - concordance(*patients))

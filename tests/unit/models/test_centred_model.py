@@ -19,7 +19,7 @@ def slides(site, shift, count):
     }
 
 
-def test_it_predicts_a_new_site_from_a_table_alone(tmp_path):
+def test_a_new_site_of_the_table_is_centred_for_predictions(tmp_path):
     train, new = {**slides("A", 0, 10), **slides("B", 9, 10)}, slides("C", -12, 10)
     table = pd.DataFrame({"slide_id": [*train, *new]})
     table = table.assign(case_id=table.slide_id, site_id=table.slide_id.str[0], kind=["x", "y"] * 15)

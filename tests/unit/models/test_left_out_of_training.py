@@ -1,4 +1,4 @@
-"""Whoever cannot be trained on is left out, listed and, in Python, warned of; the command says it once."""
+"""Samples that cannot be trained on are left out and listed, in Python with a warning; the command reports them once."""
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ def bags() -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("method", ["panther", "mean", "abmil"])
-def test_nan_no_patches_and_no_features_are_told_and_the_training_goes_on(method):
+def test_samples_with_nan_without_patches_or_features_are_left_out_with_a_warning(method):
     given = {name: bag for name, bag in bags().items() if name != "s5"}
     count = 2 if method == "panther" else None
     with pytest.warns(LeftOutWarning, match="Left out of the training: 3, e.g. s5: the table names it") as told:
@@ -31,14 +31,14 @@ def test_nan_no_patches_and_no_features_are_told_and_the_training_goes_on(method
         assert len(panther.predict(model, given).table) == 9
 
 
-def test_nobody_to_train_a_network_on_is_refused():
+def test_a_network_without_readable_bags_is_refused():
     given = dict.fromkeys(NAMES, bags()["s3"])
     with pytest.raises(panther.InputError, match=r"None of the 12 samples can be trained on\. .*NaN"):
         panther.train(given, TABLE, label="subtype", method="abmil", epochs=1)
 
 
 @pytest.mark.parametrize("words", [["train", "F", "--table", "t.csv", "--label", "subtype"], ["embed", "F"]])
-def test_a_command_says_it_once(tmp_path, monkeypatch, words):
+def test_a_command_reports_each_failure_once(tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "F").mkdir()
     for name, bag in bags().items():

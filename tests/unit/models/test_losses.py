@@ -130,7 +130,7 @@ def test_ranking_approaches_one_minus_the_c_index_and_is_half_for_equal_risks():
     assert float(ranking(torch.zeros(80), time, event)) == pytest.approx(0.5)
 
 
-def test_an_event_and_a_censoring_at_one_time_are_a_pair_unless_told_otherwise():
+def test_an_event_and_a_censoring_at_one_time_are_a_pair_by_default():
     time, event = torch.tensor([3.0, 3.0, 5.0]), torch.tensor([True, False, True])
     eta = torch.tensor([0.0, 7.0, -7.0])
     assert float(ranking(eta, time, event)) == pytest.approx(0.5, abs=1e-3)  # one of two pairs is right

@@ -1,4 +1,4 @@
-"""One trained model as one file: the same predictions wherever it is opened, and only for the features it knows."""
+"""Model files: the same predictions after loading, and only for features of the training's encoder."""
 
 import json
 from dataclasses import replace
@@ -51,7 +51,7 @@ def cohort(tmp_path_factory):
     ],
     ids=["linear", "probe", "structured", "deepsets", "abmil", "attnmisl", "pca"],
 )
-def test_a_loaded_model_predicts_what_the_trained_one_does(changes, cohort, tmp_path):
+def test_a_loaded_model_has_the_predictions_of_the_trained_one(changes, cohort, tmp_path):
     bags, loaded, _ = cohort
     model, failures = train_model(bags, loaded.target, replace(RECIPE, **changes))
     assert failures == {}
@@ -94,7 +94,7 @@ def test_features_of_another_encoder_or_dimension_are_refused(cohort, tmp_path):
             predict_bags(known, [BagRef("uni", (tmp_path / "uni.h5",))])
 
 
-def test_what_is_no_model_is_refused(tmp_path):
+def test_files_that_are_not_models_are_refused(tmp_path):
     (tmp_path / "m").write_text("nothing")
     with pytest.raises(InputError, match="panther train"):
         load_model(tmp_path / "m")
@@ -105,7 +105,7 @@ def test_what_is_no_model_is_refused(tmp_path):
         load_model(tmp_path / "t.safetensors")
 
 
-def test_given_prototypes_are_used_and_known_again_in_the_file(cohort, tmp_path):
+def test_explicit_prototypes_are_used_and_saved(cohort, tmp_path):
     bags, loaded, _ = cohort
     given = fit_bags(bags, KMeansSettings(5, restarts=1, passes=1, seed=3)).prototypes
     save_prototypes(given, tmp_path / "p.safetensors")

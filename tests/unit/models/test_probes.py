@@ -39,7 +39,7 @@ def test_ridge_cox_is_scikit_survivals(d, alpha):
     np.testing.assert_allclose(found, expected, atol=1e-7)
 
 
-def test_numbers_whose_squares_leave_float32_give_the_same_model():
+def test_numbers_with_squares_out_of_float32_give_the_same_model():
     x, time, event = survival_data(60, 5)
     z, large = (x - x.mean(0))[None], 1e22
     cox_found, cox_large = ridge_cox(z, time, event, 2.0), ridge_cox(z * large, time, event, 2.0 * large**2)

@@ -1,4 +1,4 @@
-"""Scaling by statistic keeps what coordinates mean to each other, and knows the training rows only."""
+"""Scaling by statistic preserves ratios of coordinates, and depends on the training rows only."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def test_each_statistic_is_divided_by_one_number():
     torch.testing.assert_close(scaled.mean(0), torch.zeros(len(columns)), atol=1e-4, rtol=0)
 
 
-def test_balanced_statistics_have_the_same_total_variance_whatever_their_number_of_columns():
+def test_balanced_statistics_have_the_same_total_variance_for_any_number_of_columns():
     x, columns = embeddings()
     scaled = build_scaler("balanced").fit(x, columns)(x)
     statistics = np.array([s for _, s, _ in columns])
@@ -69,7 +69,7 @@ def test_single_numbers_of_the_tail_count_as_one_number_each():
 
 
 @pytest.mark.parametrize("name", scalers.names())
-def test_only_the_rows_that_were_given_count(name):
+def test_scalings_depend_on_training_rows_only(name):
     x, columns = embeddings()
     before = build_scaler(name).fit(x[:30], columns)
     changed = x.clone()
@@ -107,7 +107,7 @@ def test_a_nearly_absent_prototype_explodes_by_coordinate_and_not_by_block():
     assert build_scaler("block").fit(train, columns)(test).abs().max() < 10
 
 
-def test_constant_columns_and_unknown_columns_are_no_trouble():
+def test_constant_and_unknown_columns_stay_finite():
     x = torch.ones(5, 3)
     for name in scalers.names():
         assert torch.isfinite(build_scaler(name).fit(x)(x)).all()

@@ -1,4 +1,4 @@
-"""Share-weighted mixtures: small prototypes are not believed, the slide's mean is kept."""
+"""Share-weighted mixtures: small prototypes have small weights, the slide's mean is added."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def mixtures(rows: int = 30, seed: int = 0) -> torch.Tensor:
         ("deepsets", {}, False),
     ],
 )
-def test_only_a_whole_mixture_is_read_as_one_and_all_else_is_balanced(method, options, whole):
+def test_only_whole_mixtures_are_share_weighted_and_others_are_balanced(method, options, whole):
     columns = build(method, Prototypes(torch.randn(COUNT, DIM)), options).columns()
     assert mixture_shape(columns) == ((COUNT, DIM) if whole else None)
     x = mixtures(20)[:, : len(columns)]
@@ -67,7 +67,7 @@ def test_coordinates_are_those_of_the_equation():
     assert len(share_weighted_columns(COUNT, DIM)) == found.shape[1]
 
 
-def test_what_a_slide_does_not_have_counts_for_nothing():
+def test_parameters_of_absent_prototypes_have_no_weight():
     """The mean of an absent prototype is the prototype itself, or anything: it must not move the slide."""
     x = mixtures()
     scaler = build_scaler("share-weighted").fit(x, share_weighted_columns(COUNT, DIM)[: x.shape[1]])

@@ -193,7 +193,7 @@ def test_the_rate_warms_up_and_decays_as_a_cosine():
     assert [settings.rate(p) for p in (0, 0.5, 1, 6, 11)] == pytest.approx([0, 0.5, 1, 0.5, 0])
 
 
-def test_a_model_may_return_an_object_and_bring_its_own_loss():
+def test_a_model_may_return_an_object_and_have_a_loss():
     class Instance(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -227,7 +227,7 @@ def test_memory_maps_and_scalers_give_the_same_model_and_history(tmp_path):
     assert [list(row) for row in first.history] == [["epoch", "learning_rate", "train_loss"]] * 5
 
 
-def test_what_cannot_be_trained_is_refused_in_a_sentence(tmp_path):
+def test_invalid_trainings_are_refused(tmp_path):
     x, target = cohort()
     task, source, _ = parts()
     path = tmp_path / "checkpoint.pt"
@@ -259,7 +259,7 @@ def trained(**changes):
     return fit(build_head("linear", (12,), task.n_outputs, seed=0), source, task, settings)
 
 
-def test_biases_are_left_out_of_weight_decay_where_asked():
+def test_biases_do_not_decay_without_decay_biases():
     decayed, free = (trained(weight_decay=50.0, decay_biases=both).model.network for both in (True, False))
     start = build_head("linear", (12,), 2, seed=0).network
     torch.testing.assert_close(decayed.weight, free.weight, rtol=0.2, atol=0.05)

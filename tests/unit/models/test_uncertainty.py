@@ -1,4 +1,4 @@
-"""A model's file knows how sure it may be, and predictions of new samples say so."""
+"""Uncertainty of models: calibration, prediction sets and familiarity, in files and predictions."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ def predicted(model, bags):
     return predict_slides(model, select_slides(bags, None, None), "slide")
 
 
-def test_predictions_carry_probabilities_sets_and_words(model, folder):
+def test_predictions_have_calibrated_probabilities_sets_and_texts(model, folder):
     found = predicted(model, folder / "features").table
     calibrated = found[["calibrated_high", "calibrated_low"]].to_numpy()
     raw = found[["probability_high", "probability_low"]].to_numpy()
@@ -74,7 +74,7 @@ def test_a_slide_of_another_kind_is_called_outside(model, folder):
     assert [note for note in found.notes if note.startswith("other: ")]
 
 
-def test_the_words_are_true_of_training_samples_too(model, folder):
+def test_texts_are_true_of_training_samples_too(model, folder):
     """Some of them lie farther from all than any did from the others: they were seen, so nothing may say that they were not."""
     found = predicted(model, folder / "features")
     for p, words in zip(found.table["familiarity"], found.table["sureness"], strict=True):
@@ -87,7 +87,7 @@ def test_the_words_are_true_of_training_samples_too(model, folder):
     assert describe_familiarity(1.0, 0.0, 99) == "like the training samples"
 
 
-def test_the_file_keeps_it(model, folder, tmp_path):
+def test_the_file_keeps_the_uncertainty(model, folder, tmp_path):
     save_model(model, tmp_path / "m.safetensors")
     back = load_model(tmp_path / "m.safetensors")
     one, two = (predicted(m, folder / "features").table for m in (model, back))
@@ -95,14 +95,14 @@ def test_the_file_keeps_it(model, folder, tmp_path):
         assert one[name].tolist() == two[name].tolist()
 
 
-def test_files_without_it_say_nothing_of_it(model, folder, tmp_path):
+def test_models_without_uncertainty_have_no_such_columns(model, folder, tmp_path):
     save_model(replace(model, uncertainty=type(model.uncertainty)()), tmp_path / "m.safetensors")
     found = predicted(load_model(tmp_path / "m.safetensors"), folder / "features").table
     assert found.columns.tolist() == ["sample", "predicted", "probability_high", "probability_low"]
 
 
 @pytest.mark.parametrize(("name", "value"), [("temperature", 0.0), ("threshold", 2.0), ("temperature", float("nan"))])
-def test_numbers_that_cannot_be_are_refused(model, tmp_path, name, value):
+def test_impossible_calibrations_are_refused(model, tmp_path, name, value):
     sure = replace(model.uncertainty, calibrator=replace(model.uncertainty.calibrator, **{name: value}))
     save_model(replace(model, uncertainty=sure), tmp_path / "m.safetensors")
     with pytest.raises(InputError, match=rf"m\.safetensors: .*{name}.*; train the model again"):
@@ -139,7 +139,7 @@ def test_a_validation_part_calibrates():
     assert found.threshold == set_threshold(labels[60:], tempered(p, found.temperature))
 
 
-def test_what_is_not_known_is_said(folder):
+def test_missing_calibration_has_a_reason(folder):
     cohort = load_cohort(folder / "table.csv", label="subtype", bags=folder / "features")
     bags = cohort.join_bags(panther.list_bags(folder / "features"))
     network = replace(RECIPE, method=Named(name="abmil", options={"hidden": 8, "attention": 4}), head=Named(name="own"))
@@ -156,7 +156,7 @@ def test_what_is_not_known_is_said(folder):
     assert any("The class low has 1 patient, too few for 5 inner folds" in why for why in rare.uncertainty.reasons)
 
 
-def test_survival_knows_what_it_hasdescribe_familiarity(folder):
+def test_survival_models_detect_unfamiliar_samples(folder):
     model = panther.train(
         folder / "features", folder / "table.csv", survival="dss", method="protocounts", n_prototypes=4
     )
