@@ -153,7 +153,7 @@ class EmbeddingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return np.array([column_name(*column) for columns in by_part for column in columns], dtype=object)
 
     def __sklearn_tags__(self) -> Tags:
-        """float32 whatever comes."""
+        """The output is float32 for every input."""
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = []
         return tags

@@ -95,9 +95,11 @@ def over_folds(resampled: Resampled, patients: int, tested: float) -> Resampled:
 def about_resamples(number: int) -> str | None:
     """Note on too few resamples; None where they are enough."""
     if number == 0:
-        return "There are no intervals over patients and no p-values by resampling them, because the study says `bootstrap: 0`."
+        return "There are no intervals over patients and no p-values by resampling them, because of `bootstrap: 0`."
     if number < FEW:
-        return f"Intervals and p-values over patients are rough: the study says `bootstrap: {number}`, where 1000 resamples are usual."
+        return (
+            f"Intervals and p-values over patients are rough: `bootstrap: {number}`, expected 1000 or more resamples."
+        )
     return None
 
 
@@ -107,7 +109,7 @@ def intervals(resampled: Resampled, level: float = 0.95) -> dict[str, Interval]:
 
 
 def differences(first: Resampled, second: Resampled, level: float = 0.95) -> dict[str, Difference]:
-    r"""Difference of every metric between two sets of predictions for the same rows, resampled alike.
+    r"""Difference of every metric between two sets of predictions for the same rows, on the same resamples.
 
     The p-value is twice the share of resamples on the other side of 0, with the data counted as one more:
     :math:`2 (\min(\#\{d \le 0\}, \#\{d \ge 0\}) + 1) / (n + 1)`: at least :math:`2 / (n + 1)`, at most 1.

@@ -179,7 +179,7 @@ def breslow_baseline(time: np.ndarray, event: np.ndarray, log_risk: np.ndarray) 
     r"""Times and cumulative baseline hazard of Cox's model: :math:`H_0(t) = \sum_{t_k \le t} d_k / \sum_{j: t_j \ge t_k} e^{\eta_j}`."""
     distinct, _, events, _ = _life_table(time, event)
     order = np.argsort(time, kind="stable")
-    at_risk = np.cumsum(np.exp(log_risk[order])[::-1])[::-1]  # sum over t_j >= own, in the order of time
+    at_risk = np.cumsum(np.exp(log_risk[order])[::-1])[::-1]  # sum over t_j >= t_i, in the order of time
     return distinct, np.cumsum(events / at_risk[np.searchsorted(time[order], distinct)])
 
 

@@ -69,9 +69,9 @@ class Parts:
 
     def signature(self) -> str:
         """Hash of the ids, patients and targets of the parts."""
-        who = {part: [(name, self.patients[name]) for name in ids] for part, ids in self.ids.items()}
+        members = {part: [(name, self.patients[name]) for name in ids] for part, ids in self.ids.items()}
         values = (value for part in sorted(self.targets) for value in vars(self.targets[part]).values())
-        return hash_of(who, *(v.tobytes() if isinstance(v, np.ndarray) else str(v).encode() for v in values))
+        return hash_of(members, *(v.tobytes() if isinstance(v, np.ndarray) else str(v).encode() for v in values))
 
     def only(self, names: Iterable[str]) -> "Parts":
         """Samples of these names; empty parts are dropped."""

@@ -1,4 +1,4 @@
-"""A trained model as a value and as one portable file: prototypes, scaling, head or network, settings, and what it was trained on."""
+"""A trained model as a value and as a portable file: prototypes, scaling, head or network, settings and training samples."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -249,7 +249,7 @@ def _block(path: Path, method: Named, prefix: str, about: Mapping[str, Any], ten
     if "centroids" in tensors:
         prototypes = read_prototypes(path, tensors, about, None, AGAIN)
         if prototypes.dim_in != dim:
-            raise InputError(f"{path}: says {dim} features, but its prototypes take {prototypes.dim_in}; {AGAIN}.")
+            raise InputError(f"{path}: {dim} features, but prototypes of {prototypes.dim_in}; {AGAIN}.")
         return Block(method, prototypes)
     if needs_prototypes(method):
         raise InputError(f"{path}: the file is damaged (its prototypes are missing); {AGAIN}.")

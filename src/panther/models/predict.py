@@ -135,9 +135,9 @@ class Scores:
     def sentences(self) -> list[str]:
         """Scores as lines of text."""
         counts = ", ".join(f"{name} {n}" for name, n in self.counts.items())
-        who = f"{self.samples} samples of {self.patients} patients whose outcome is known from {self.columns}"
+        cohort = f"{self.samples} samples of {self.patients} patients with an outcome from {self.columns}"
         limits = [f"  {metric_title(m)} {i.value:.3f} [{i.low:.3f}, {i.high:.3f}]" for m, i in self.metrics.items()]
-        return [f"Scored on {who}: {counts}.", *limits]
+        return [f"Scored on {cohort}: {counts}.", *limits]
 
     def to_dict(self) -> dict[str, Any]:
         """Scores as plain values."""

@@ -187,7 +187,7 @@ class BlockScaler:
 @scalers.register("balanced")
 @dataclass(frozen=True)
 class BalancedScaler:
-    r"""One number per statistic, such that every statistic has the same total variance, whatever its number of columns.
+    r"""One number per statistic, such that every statistic has the same total variance, for any number of columns.
 
     .. math:: s_b^2 = \frac{B}{D} \sum_{j \in b} \mathrm{Var}_{train}(x_j)
 
@@ -223,7 +223,7 @@ class ShareWeightedScaler:
 @scalers.register("coordinate")
 @dataclass(frozen=True)
 class CoordinateScaler:
-    r"""Every coordinate by its own deviation, shrunk towards its block's: :math:`s_j^2 = (1-\lambda) \mathrm{Var}(x_j) + \lambda s_b^2`."""
+    r"""Deviation of each coordinate, shrunk towards its block's: :math:`s_j^2 = (1-\lambda) \mathrm{Var}(x_j) + \lambda s_b^2`."""
 
     shrinkage: float = 0.5  # lambda: 0 is plain standardisation, 1 is `block`
 

@@ -89,7 +89,7 @@ Calibrator = Calibration | Margin
 
 @dataclass(frozen=True, eq=False)
 class Uncertainty:
-    """What a model knows of the uncertainty of its predictions; ``reasons`` say why a part is None."""
+    """Uncertainty of a model's predictions; ``reasons`` explain missing parts."""
 
     calibrator: Calibrator | None = None  # of classes or values
     cloud: Cloud | None = None  # of the scaled training embeddings, or of the mean features where a network reads bags
@@ -259,7 +259,7 @@ def with_familiarity(
 def uncertainty_columns(
     model: "Model", samples: Sequence[str], predictions: Mapping[str, np.ndarray], bags: Sequence[Openable], work: Work
 ) -> dict[str, Any]:
-    """Columns of the table of predictions, as far as the model knows their uncertainty; the last one is a sentence."""
+    """Columns of uncertainty for the table of predictions, where they are defined; the last one is a text."""
     columns: dict[str, Any] = {}
     texts: list[list[str]] = [[] for _ in samples]
     calibrator, cloud = model.uncertainty.calibrator, model.uncertainty.cloud
