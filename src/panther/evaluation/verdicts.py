@@ -134,4 +134,4 @@ def about_selection(row: pd.Series) -> str:
 
 def about_one_class(samples: int, name: str) -> str:
     """Meaning of scores on samples of one class."""
-    return f"all {samples} samples are of class {name}: scores are its recall, not the separation of the classes"
+    return f"all {samples} samples are of class {name}: the scores are the recall of this class, not the separation of classes"

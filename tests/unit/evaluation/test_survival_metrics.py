@@ -167,7 +167,7 @@ def test_risk_groups_are_cut_where_the_training_risks_say():
 
 def test_one_group_and_no_patients_are_refused():
     time, event, _ = cohort(20)
-    with pytest.raises(InputError, match="at least two groups"):
+    with pytest.raises(InputError, match="group"):
         sm.log_rank(time, event, np.zeros(20))
     with pytest.raises(InputError, match="no patients"):
         sm.kaplan_meier(np.empty(0), np.empty(0, bool))
