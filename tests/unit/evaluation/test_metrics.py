@@ -1,13 +1,15 @@
-"""Metrics of counts equal metrics of repeated rows and scikit-learn: ties, near-ties, one class, no rows, censoring."""
+"""Metrics of counts equal metrics of repeated rows, scikit-learn and scipy: ties, near-ties, one class, no rows, censoring."""
 
 import warnings
 
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn import metrics as oracle
 
 from panther.evaluation import metrics
 from panther.evaluation import survival_metrics as sm
+from panther.evaluation.metrics import counted_ranks, value_metrics
 
 RESAMPLES = 60
 
@@ -118,3 +120,45 @@ def test_the_mean_of_defined_values_is_that_of_the_list_without_the_others():
     np.testing.assert_array_equal(metrics.mean_of_defined(values), expected)
     assert metrics.mean_of_defined(np.array([1.0, np.nan, 2.0])) == 1.5
     assert np.isnan(metrics.mean_of_defined(np.array([np.nan])))
+
+
+RNG = np.random.default_rng(0)
+
+
+def numbers(n: int = 30) -> tuple[np.ndarray, np.ndarray]:
+    """Values with ties, around a large mean."""
+    truth = RNG.integers(8, size=n) + 1e6
+    return truth, truth + np.round(RNG.normal(0, 2, n))
+
+
+def scipy_metrics(truth: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+    return {
+        "pearson": stats.pearsonr(truth, predicted).statistic,
+        "spearman": stats.spearmanr(truth, predicted).statistic,
+        "r2": oracle.r2_score(truth, predicted),
+        "mae": oracle.mean_absolute_error(truth, predicted),
+    }
+
+
+def test_counts_are_rows_repeated_so_often():
+    truth, predicted = numbers()
+    drawn = RNG.integers(30, size=(50, 30))
+    counts = np.stack([np.bincount(rows, minlength=30) for rows in drawn]).astype(float)
+    found = value_metrics(truth, predicted, counts)
+    for i, rows in enumerate(drawn):
+        assert {k: v[i] for k, v in found.items()} == pytest.approx(
+            scipy_metrics(truth[rows], predicted[rows]), abs=1e-9
+        )
+    ranks = counted_ranks(predicted, counts)
+    for i, rows in enumerate(drawn):
+        np.testing.assert_array_equal(ranks[i][np.sort(rows)], stats.rankdata(predicted[np.sort(rows)]))
+
+
+def test_constant_values_have_no_correlation_and_a_constant_truth_no_r2():
+    truth = np.array([1.0, 2.0, 3.0])
+    found = value_metrics(truth, np.full(3, 0.1))
+    assert np.isnan([found["pearson"], found["spearman"]]).all()
+    assert np.isfinite([found["r2"], found["mae"]]).all()
+    alone = value_metrics(truth, truth, np.array([[0.0, 4.0, 0.0]]))
+    assert np.isnan([alone["pearson"][0], alone["r2"][0]]).all()
+    assert alone["mae"][0] == 0
