@@ -126,7 +126,7 @@ def test_names_of_blocks_are_checked() -> None:
     with pytest.raises(InputError, match="no block 'spase'; did you mean 'space'"):
         build("panther", PROTOTYPES, blocks=["spase"])
     for wrong in (3, {"space": 1}, True):
-        with pytest.raises(InputError, match="expected is a list of names"):
+        with pytest.raises(InputError, match="expected a list of names"):
             build("panther", PROTOTYPES, blocks=wrong)
     for same, blocks in (("space", ["space"]), ([], ())):
         assert (
