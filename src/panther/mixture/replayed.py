@@ -1,4 +1,4 @@
-"""Fitting on a GPU: the small operations of a step are recorded once as a CUDA graph and replayed, because launching them takes longer than computing."""
+"""Fitting on a GPU: the small operations of a step are recorded once as a CUDA graph, because launching them takes longer than they do."""
 
 import threading
 from collections import OrderedDict
