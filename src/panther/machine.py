@@ -18,9 +18,7 @@ TRIM, MMAP, ARENAS = -1, -3, -8  # glibc's names: M_TRIM_THRESHOLD, M_MMAP_THRES
 KEPT = 256 << 20  # bytes of free memory that a process keeps at the most
 SHARED = 2  # pools of free memory, whatever the number of threads: memory freed by one is available to the others
 SMALL = 16 << 20  # bytes that are taken without looking at the free memory
-ARRAY = (
-    32 << 20
-)  # larger arrays have pages of their own and go back at once; the largest threshold that glibc reaches by itself
+ARRAY = 32 << 20  # larger arrays are returned to the system at once; the largest threshold that glibc reaches by itself
 
 GROUPS, TREE = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")  # of Linux; elsewhere there are none
 VERSIONS = {  # limit, usage, and the part of the usage that is a cache of files and given back on demand

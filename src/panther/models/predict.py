@@ -16,7 +16,7 @@ from panther.cohort.covariates import COVARIATES, load_covariates
 from panther.cohort.load import Cohort, make_cohort, rows_per_sample
 from panther.cohort.spec import Level, TaskSpec
 from panther.cohort.targets import Classes
-from panther.engine import HERE, Work
+from panther.engine import LOCAL, Work
 from panther.errors import InputError, listed, suggestion
 from panther.evaluation.intervals import Interval, exact_bounds, intervals, is_perfect, resample
 from panther.evaluation.metrics import metric_title
@@ -28,7 +28,7 @@ from panther.models.settings import TrainSettings
 from panther.models.sureness import OUTSIDE, mean_features, sure_columns, with_familiarity
 from panther.models.tasks import KINDS, ClassTask
 from panther.models.trainer import predict_logits
-from panther.prototypes.centre import with_sites_of
+from panther.prototypes.centre import add_sites
 from panther.storage.bags import Listing, group_by_patient
 from panther.storage.clinical import TCGA, USUAL, ClinicalTable, ColumnsLike, Selection
 from panther.storage.names import without_suffix
@@ -81,14 +81,14 @@ def _represent(
 
 
 def with_new_sites(
-    model: Model, bags: Sequence[Openable], table: ClinicalTable | None, work: Work = HERE
+    model: Model, bags: Sequence[Openable], table: ClinicalTable | None, work: Work = LOCAL
 ) -> tuple[Model, list[str]]:
     """The model, knowing the sites of these bags where its prototypes ask for sites and a table names them; and what to say about it."""
     known: dict[int, tuple[Prototypes, list[str]]] = {}
 
     def grown(prototypes: Prototypes) -> Prototypes:
         if id(prototypes) not in known:
-            known[id(prototypes)] = with_sites_of(prototypes, bags, table, work)
+            known[id(prototypes)] = add_sites(prototypes, bags, table, work=work)
         return known[id(prototypes)][0]
 
     blocks = tuple(
@@ -286,7 +286,7 @@ def predict_slides(
     outcome: TaskSpec | None = None,
     vectors: Mapping[str, Listing] | None = None,
     *,
-    work: Work = HERE,
+    work: Work = LOCAL,
 ) -> Predictions:
     """Predict the slides that were chosen, and score them where the table knows the outcome.
 
@@ -360,7 +360,7 @@ def predict_bags(
     vectors: Mapping[str, Sequence[Openable]] | None = None,
     clinic: pd.DataFrame | None = None,
     *,
-    work: Work = HERE,
+    work: Work = LOCAL,
 ) -> tuple[list[str], dict[str, np.ndarray], dict[str, str]]:
     """Samples, their predictions and what failed; features of another encoder are refused sample by sample."""
     if model.scaler is not None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from panther.engine import HERE, Work, run
+from panther.engine import LOCAL, Work, run
 from panther.errors import InputError
 from panther.prototypes.patches import in_order
 from panther.rows import Alignment, Move
@@ -125,15 +125,18 @@ def _by_site(x: np.ndarray, samples: Sequence[str], sites: Sites | None) -> tupl
 
 
 def add_sites(
-    prototypes: Prototypes, bags: Sequence[Openable], sites: Sites, *, work: Work = HERE
+    prototypes: Prototypes, bags: Sequence[Openable], sites: Sites | ClinicalTable | None, *, work: Work = LOCAL
 ) -> tuple[Prototypes, list[str]]:
     """Prototypes that also know the sites of these bags, each centred on the mean of its slides here; and a note for each.
 
-    A site that is there already keeps its mean; its further slides are named. No label is read.
+    A site that is there already keeps its mean; its further slides are named. No label is read. Prototypes that are not centred by
+    site, or whose bags have no table of sites, are returned as they are.
     """
     alignment = prototypes.alignment
-    if alignment is None or alignment.kind == "slide":
+    if alignment is None or alignment.kind == "slide" or sites is None:
         return prototypes, []
+    if isinstance(sites, ClinicalTable):
+        sites = sites_by(sites)
     new = [bag for bag in bags if sites.of.get(bag.sample, alignment.sites[0]) not in alignment.sites]
     means = slide_means([bag for bag in new if _fits(prototypes, bag)], work) if new else {}
     notes = []
@@ -142,8 +145,7 @@ def add_sites(
         assert alignment.shift is not None
         shift = _as_tensor(x.mean(0) - alignment.mean.double().numpy())
         alignment = replace(alignment, sites=(*alignment.sites, site), shift=torch.cat([alignment.shift, shift[None]]))
-        many = f"{len(x)} sample{'s' if len(x) > 1 else ''}"
-        notes.append(f"Site {site} is not among the training sites: its mean is taken from its {many} here.")
+        notes.append(f"Site {site} is not among the training sites: its mean is that of these samples ({len(x)}).")
     held = {name: site for name, site in sites.of.items() if site in alignment.sites}
     clashes = [name for name, site in held.items() if alignment.members.get(name, site) != site]
     if clashes:
@@ -152,16 +154,6 @@ def add_sites(
         )
     alignment = replace(alignment, members=dict(sorted({**alignment.members, **held}.items())))
     return replace(prototypes, alignment=alignment), notes
-
-
-def with_sites_of(
-    prototypes: Prototypes, bags: Sequence[Openable], table: ClinicalTable | None, work: Work = HERE
-) -> tuple[Prototypes, list[str]]:
-    """Prototypes that know the sites of these bags, where they ask for sites and a table names them."""
-    alignment = prototypes.alignment
-    if alignment is None or alignment.kind == "slide" or table is None:
-        return prototypes, []
-    return add_sites(prototypes, bags, sites_by(table), work=work)
 
 
 def _fits(prototypes: Prototypes, bag: Openable) -> bool:

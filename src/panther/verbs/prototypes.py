@@ -240,8 +240,8 @@ def choose_c(
 
 @verb("compare-prototypes", PANEL)
 def compare_prototypes(
-    first: Annotated[Any, p.option(text=p.as_path, metavar="A")],
-    second: Annotated[Any, p.option(text=p.as_path, metavar="B")],
+    first: Annotated[Any, p.option(text=Path, metavar="A")],
+    second: Annotated[Any, p.option(text=Path, metavar="B")],
     *,
     plot: p.Plot = None,
     allow_mixed_resolution: p.MixedResolution = False,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from panther.engine import HERE, Work, map_all
+from panther.engine import LOCAL, Work, map_all
 from panther.errors import InputError
 from panther.explain.scene import is_slide
 from panther.models.model import load_model, read_about
@@ -88,7 +88,7 @@ class Inputs:
 NO_INPUTS = Inputs()
 
 
-def find_contents(place: Path, inputs: Inputs = NO_INPUTS, work: Work = HERE) -> Contents:
+def find_contents(place: Path, inputs: Inputs = NO_INPUTS, work: Work = LOCAL) -> Contents:
     """Search ``place`` for everything that the viewer can show; files that could crash their library are opened by ``work``."""
     _check(place, inputs, work)
     opened = (place, *inputs.paths)

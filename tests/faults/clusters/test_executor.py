@@ -66,7 +66,7 @@ def _length(number: int, more: bytes) -> int:
 
 def test_a_worker_of_another_version_is_refused(cluster, monkeypatch):
     monkeypatch.setattr("panther.cluster.__version__", "0.0.1")
-    with open_cluster(cluster.scheduler_address) as executor, pytest.raises(InputError, match=r"this command 0\.0\.1"):
+    with open_cluster(cluster.scheduler_address) as executor, pytest.raises(InputError, match=r"0\.0\.1"):
         list(map_slides(abs, range(3), executor))
 
 

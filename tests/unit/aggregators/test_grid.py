@@ -13,7 +13,7 @@ from panther import store
 from panther.aggregators import aggregators, build, embed_bags, panther, pooling, sharing
 from panther.aggregators.embed import Embedder, embed_grid
 from panther.aggregators.sharing import placed
-from panther.engine import HERE, open_work
+from panther.engine import LOCAL, open_work
 from panther.errors import InputError
 from panther.mixture import fit as fitting
 from panther.mixture import fit_mixture, start_of
@@ -50,7 +50,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "feats"
 
 
-def tables_of(listing, embedders=EMBEDDERS, work=HERE):
+def tables_of(listing, embedders=EMBEDDERS, work=LOCAL):
     return list(embed_grid(as_bags(listing).refs, embedders, work))
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from panther.engine import (
-    HERE,
+    LOCAL,
     Launched,
     Work,
     attempt_all,
@@ -108,7 +108,7 @@ def square_of(slide: Slide) -> int:
 @pytest.mark.parametrize("workers", [None, 2])
 def test_values_and_failures_are_collected_under_the_names_of_their_items(workers):
     slides = [Slide(name, number) for number, name in enumerate("abcdef")]
-    with nullcontext(HERE) if workers is None else open_work(workers) as work:
+    with nullcontext(LOCAL) if workers is None else open_work(workers) as work:
         values, failures = collect(square_of, slides, "squaring", work)
     assert values == {"a": 0, "b": 1, "c": 4, "e": 16}
     assert list(failures) == ["d", "f"]
@@ -120,7 +120,7 @@ def test_values_and_failures_are_collected_under_the_names_of_their_items(worker
 def test_a_stream_yields_what_went_well_and_keeps_apart_what_failed_and_what_was_never_meant(workers):
     failures: dict[str, str] = {}
     skipped: set[str] = set()
-    with nullcontext(HERE) if workers is None else open_work(workers) as work:
+    with nullcontext(LOCAL) if workers is None else open_work(workers) as work:
         found = list(stream(only_even, range(6), "squaring", work, failures, skipped))
     assert found == [(0, 0), (2, 4), (4, 16)]
     assert failures == {"3": "3: damaged."}
@@ -129,7 +129,7 @@ def test_a_stream_yields_what_went_well_and_keeps_apart_what_failed_and_what_was
 
 def test_a_stream_hands_on_each_value_before_the_next_is_worked_on():
     worked = []
-    values = stream(lambda n: worked.append(n) or n, range(3), "counting", HERE, {})
+    values = stream(lambda n: worked.append(n) or n, range(3), "counting", LOCAL, {})
     next(values)
     assert worked == [0]
 
@@ -140,7 +140,7 @@ def test_the_only_item_that_was_asked_for_fails_where_it_holds_something_else():
 
 @pytest.mark.parametrize("workers", [None, 2])
 def test_all_values_come_in_order_or_the_first_failure_is_raised(workers):
-    with nullcontext(HERE) if workers is None else open_work(workers) as work:
+    with nullcontext(LOCAL) if workers is None else open_work(workers) as work:
         assert map_all(square, [2, 1, 0], "squaring", work) == [4, 1, 0]
         with pytest.raises(InputError, match="three is refused"):
             map_all(square, range(8), "squaring", work)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from mixture_bags import mixture_bag
-from panther.engine import HERE, Work, open_executor
+from panther.engine import LOCAL, Work, open_executor
 from panther.errors import InputError
 from panther.machine import cores
 from panther.prototypes import KMeansSettings, fit, fit_bags, fit_many
@@ -140,8 +140,8 @@ def test_passes_go_forwards_and_backwards_by_turns():
 def test_folds_hold_the_patches_that_they_have_in_common_once():
     bags = cohort(5, n=300)
     folds = [bags[:4], bags[1:]]
-    draws = [plan_draw(fold, scan_bags(fold, HERE), SETTINGS) for fold in folds]
-    first, second = draw_patches(draws, HERE)
+    draws = [plan_draw(fold, scan_bags(fold, LOCAL), SETTINGS) for fold in folds]
+    first, second = draw_patches(draws, LOCAL)
     assert len(first) == len(second) == SETTINGS.sample
     mine, other = first.parts[1], second.parts[0]  # of s1
     assert mine.rows is other.rows

@@ -9,7 +9,7 @@ from sklearn.cluster import KMeans
 
 from mixture_bags import mixture_bag
 from panther.errors import InputError
-from panther.prototypes.kmeans import _lloyd_in_torch, _lloyd_on_gpu, energies, kmeans, lloyd, lloyd_many, plus_plus
+from panther.prototypes.kmeans import _lloyd_in_torch, _lloyd_on_gpu, energies, kmeans, lloyd, plus_plus
 from panther.prototypes.patches import allocate, choose_rows
 from panther.statistics import compiled, take
 from panther.statistics.compiled import compiled_kernel
@@ -58,7 +58,7 @@ def test_bounds_skip_no_patch_that_has_a_nearer_centroid(separation, offset, ker
 
 def lloyd_from(x, start, **more):
     origin = x.mean(0)
-    return lloyd(x, start, origin, energies(x, origin), **more)
+    return lloyd(x, [start], origin, energies(x, origin), **more)[0]
 
 
 @pytest.mark.parametrize("clusters", [3, 16, 21])
@@ -103,7 +103,7 @@ def test_comparing_with_few_centroids_gives_the_labels_of_comparing_with_all(off
     origin, found = short.mean(0), []
     for zeros in (0, 60):  # which make rows long and change no distance
         x, about = (torch.nn.functional.pad(t, (0, zeros)) for t in (short, origin))
-        found.append(lloyd(x, x[:14].clone(), about, energies(x, about)).centroids[:, :100])
+        found.append(lloyd(x, [x[:14].clone()], about, energies(x, about))[0].centroids[:, :100])
     assert torch.equal(*found)
 
 
@@ -112,7 +112,7 @@ def test_starts_that_go_together_end_where_each_ends_alone(kernel):
     lost = torch.cat([x[:6], torch.full((1, 150), 1e4)])  # stops because a cluster is empty, while the others go on
     starts = [x[:7], lost, x[50:57]]
     origin = x.mean(0)
-    for run, start in zip(lloyd_many(x, starts, origin, energies(x, origin)), starts, strict=True):
+    for run, start in zip(lloyd(x, starts, origin, energies(x, origin)), starts, strict=True):
         alone = lloyd_from(x, start)
         assert torch.equal(run.centroids, alone.centroids)
         assert run.inertia == alone.inertia
