@@ -3,10 +3,9 @@
 import h5py
 import numpy as np
 import pytest
-import yaml
 
 from hostile.judging import assert_goes_on, assert_refused, run_here
-from hostile.lab import STUDY, write_bag
+from hostile.lab import write_bag
 
 FIT = ("prototypes", "feats", "-j", 1, "-o", "new.safetensors")
 EMBED = ("embed", "feats", "-p", "p.safetensors", "-j", 1, "-o", "new.npz")
@@ -88,22 +87,3 @@ def test_shift_names_the_file_and_what_was_found(lab):
     assert_refused(
         run_here((*shift, "--against", "few.npz"), lab), "new.npz, patients that are in few.npz too", "N (4), S (4)"
     )
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"shuffle": -1}, ("shuffle: expected true, false, or how often", "not -1")),
-        ({"shuffle": 0.5}, ("shuffle: expected true, false, or how often", "not 0.5")),
-        ({"retrieval": [0]}, ("retrieval: expected true, false, or numbers", "not [0]")),
-        ({"evaluate_by": 3}, ("evaluate_by: expected a column",)),
-        ({"features": {"lab": 3}}, ("features.lab: expected a folder", "not 3")),
-        ({"prototypes": {"centre": "x"}}, ("prototypes: centre: expected 'slide' or 'site'",)),
-        ({"methods": [{"name": "panther", "blocks": ["spice"]}]}, ("no block 'spice'", "did you mean 'space'")),
-    ],
-)
-def test_study_files_are_refused_by_the_key_that_a_user_wrote(lab, change, words):
-    (lab / "study.yaml").write_text(yaml.safe_dump({**STUDY, **change}))
-    done = run_here(("run", "study.yaml", "-o", "results", "-j", 1), lab)
-    assert_refused(done, *words)
-    assert ".bool" not in done.err

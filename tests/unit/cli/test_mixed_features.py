@@ -10,21 +10,13 @@ import anndata
 import h5py
 import numpy as np
 import pytest
-import torch
-from running import Runner
 
 from panther import load_prototypes, open_bag, save_prototypes
 from panther.cli import main
 from panther.models.model import load_model
-from panther.storage.embeddings import EmbeddingTable
 from panther.types import PatchSpec
 
 MIXED = "--allow-mixed-resolution"
-
-
-@pytest.fixture
-def panther(monkeypatch, capsys):
-    return Runner(monkeypatch, capsys)
 
 
 def write_bags(folder: Path, names: Iterable[str], magnification: float | None = 20, encoder: str = "uni_v1") -> None:
@@ -105,12 +97,6 @@ def test_the_few_of_another_resolution_are_left_out_and_named(lab, panther, comm
     assert "b0: has patches of 256 px at 1 um/px (256 um), the cohort patches of 256 px at 0.5 um/px" in err
 
 
-def test_choose_c_looks_at_resolutions_too(lab, panther):
-    pooled(lab / "both", 6, 6)
-    _, err = panther("choose-c", "both", "--range", "2:3", code=2)
-    assert "equally often" in err
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -168,7 +154,8 @@ def test_artefacts_say_the_resolution_of_their_patches(lab, panther):
 def test_earlier_artefacts_say_nothing_and_take_every_resolution(lab, panther):
     save_prototypes(replace(load_prototypes("p.safetensors"), spec=PatchSpec()), Path("old.safetensors"))
     assert load_prototypes("old.safetensors").spec == PatchSpec()
-    panther("embed", "coarse", "-p", "old.safetensors", "-o", "s.npz")
+    panther("embed", "coarse", "-p", "old.safetensors", "-o", "s.h5ad")
+    assert "mpp" not in anndata.read_h5ad("s.h5ad").uns["panther"]["patch_spec"]
 
 
 def test_one_encoder_under_two_names_is_one(lab, panther):
@@ -213,7 +200,3 @@ def test_what_trident_calls_ctranspath_is_that_of_chief_and_ours_is_not(lab, pan
     assert open_bag("ours/d0.h5").encoder == "ctranspath"
 
 
-def test_a_table_of_embeddings_without_a_resolution_is_written(lab):
-    prototypes = replace(load_prototypes("p.safetensors"), spec=PatchSpec())
-    table = EmbeddingTable(["a"], torch.zeros(1, 2).numpy(), {}, None, [(0, "mean", 0), (0, "mean", 1)], prototypes, {})
-    assert "mpp" not in table.about()["patch_spec"]

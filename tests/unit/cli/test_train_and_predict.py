@@ -6,18 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from running import Runner, strict_json
+from running import strict_json
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from hostile.judging import run_here
-from panther.evaluation.metrics import METRICS, PRINTED
 from panther.models.model import load_model, save_model
 from study.generated import generate
-
-
-@pytest.fixture
-def panther(monkeypatch, capsys):
-    return Runner(monkeypatch, capsys)
 
 
 @pytest.fixture(scope="module")
@@ -226,16 +220,6 @@ def test_a_file_whose_task_is_nonsense_is_named(panther, here):
     _, err = panther("predict", "odd.model", "features", "-o", "odd.csv", code=2)
     assert "odd.model" in err
     assert "task" in err
-
-
-def test_predictions_and_scores_do_not_share_a_file(panther, here):
-    given = ("--table", "table.csv", "-o", "same.csv", "--metrics", "same.csv")
-    _, err = panther("predict", "patient.model", "features", *given, code=2)
-    assert "same.csv" in err
-
-
-def test_every_metric_that_is_scored_has_a_title():
-    assert all(METRICS[name].title for names in PRINTED.values() for name in names)
 
 
 def test_a_table_with_columns_of_other_names_gives_the_same_model_and_predictions(panther, here):

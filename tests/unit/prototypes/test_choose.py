@@ -144,10 +144,9 @@ def test_one_slide_is_halved_by_patches_and_that_is_said():
 def test_an_empty_range_or_too_few_patches_are_refused():
     with pytest.raises(InputError, match="range: found 9:4"):
         compare_numbers(cohort(3), (9, 4), FAST)
-    with pytest.raises(InputError, match=r"^range: .*expected 2 for each"):
-        compare_numbers(cohort(3, slides=2, n=20), (4, 16), FAST)
-    with pytest.raises(InputError, match=r"^range: .*expected 2 for each"):
-        compare_numbers(cohort(3, slides=2, n=20), (4, 5000), FAST)
+    for largest in (16, 5000):
+        with pytest.raises(InputError, match=r"^range: found 20"):
+            compare_numbers(cohort(3, slides=2, n=20), (4, largest), FAST)
     with pytest.raises(InputError, match=r"no slide has patches.*NaN"):
         compare_numbers([Bag(name, torch.full((20, 4), torch.nan)) for name in "ab"], (4, 16), FAST)
 
