@@ -39,5 +39,3 @@ def offered(*words):
 def test_a_shell_is_offered_the_values_of_an_option(words, values):
     assert values
     assert offered(*words) == values
-
-

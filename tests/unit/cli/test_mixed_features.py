@@ -198,5 +198,3 @@ def test_what_trident_calls_ctranspath_is_that_of_chief_and_ours_is_not(lab, pan
     assert open_bag("trident/d0.h5").encoder == "chief-ctranspath"
     panther("convert", "trident", "-o", "ours", "--encoder-name", "ctranspath")
     assert open_bag("ours/d0.h5").encoder == "ctranspath"
-
-

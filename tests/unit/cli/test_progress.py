@@ -64,14 +64,6 @@ def test_lines_come_while_a_phase_reports_nothing(
     assert capsys.readouterr().err == ""  # and none after the end
 
 
-) -> None:
-    monkeypatch.setattr(progress, "FIRST", 0.05)
-    monkeypatch.setenv(EVERY, "60")
-    with log_progress("panther thinking"):
-        time.sleep(0.5)
-    assert len(capsys.readouterr().err.splitlines()) == 1
-
-
 @pytest.mark.parametrize(("every", "terminal"), [("0", False), ("0.05", True)])
 def test_there_are_no_lines_where_nobody_wants_them(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, every: str, terminal: bool
@@ -111,11 +103,3 @@ def test_a_command_in_a_log_says_what_it_does(tmp_path: Path) -> None:
     form = r"(panther prototypes: at work for .+|.+: \d+ of \d+( \(\d+%\), [\d.]+/\w+, .+ left|, at work for .+))"
     assert [line for line in lines if not re.fullmatch(form, line)] == []
     assert b"2 prototypes" in done.stdout
-
-
-) -> None:
-    monkeypatch.delenv(EVERY)
-    monkeypatch.chdir(make_cohort(tmp_path))
-    _, err = Runner(monkeypatch, capsys)("inspect", "feats")
-    assert " of 6" not in err
-    assert duration(60 * 60 * 3) == "3.0 h"

@@ -23,7 +23,9 @@ def cohort(tmp_path_factory) -> Path:
 def prototypes(cohort, panther):
     path = cohort / "prototypes.safetensors"
     if not path.exists():
-        panther("prototypes", cohort / "features", "-C", "auto", "--range", "2:12", "--sample", 4000, "-o", path, "-j", 1)
+        panther(
+            "prototypes", cohort / "features", "-C", "auto", "--range", "2:12", "--sample", 4000, "-o", path, "-j", 1
+        )
     return path
 
 
@@ -111,13 +113,19 @@ def test_sites_are_centred_also_a_later_one_and_shift_says_what_became_of_them(c
             writer.writerows(row for row in kept if row["hospital"] in sites)
     features, fitted = cohort / "features", tmp_path / "p.safetensors"
     small = ("-C", 5, "--sample", 2000, "--passes", 1, "--restarts", 1, "-j", 1)
-    out, _ = panther("prototypes", features, *small, "--table", tmp_path / "train.csv", "--centre", "site", "-o", fitted)
+    out, _ = panther(
+        "prototypes", features, *small, "--table", tmp_path / "train.csv", "--centre", "site", "-o", fitted
+    )
     assert "A (8), B (" in out
     _, err = panther("embed", features, "-p", fitted, "-o", tmp_path / "no.h5ad", "-j", 1, code=1)
     assert err.count("no table names a site") >= 5
-    _, err = panther("embed", features, "-p", fitted, "--table", tmp_path / "all.csv", "-o", tmp_path / "s.h5ad", "-j", 1)
+    _, err = panther(
+        "embed", features, "-p", fitted, "--table", tmp_path / "all.csv", "-o", tmp_path / "s.h5ad", "-j", 1
+    )
     assert "Site C is not among the training sites" in err
-    panther("embed", features, "-p", prototypes, "--table", tmp_path / "all.csv", "-o", tmp_path / "plain.h5ad", "-j", 1)
+    panther(
+        "embed", features, "-p", prototypes, "--table", tmp_path / "all.csv", "-o", tmp_path / "plain.h5ad", "-j", 1
+    )
     of = ("--site-column", "subtype", "--permutations", 19)
     found = strict_json(panther("shift", tmp_path / "s.h5ad", *of, "--against", tmp_path / "plain.h5ad", "--json")[0])
     assert {"site", "label", "confounding"} <= set(found["embedding"]) == set(found["against"])
@@ -144,11 +152,11 @@ def test_sites_are_centred_also_a_later_one_and_shift_says_what_became_of_them(c
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_a_sentence(arguments, words, cohort, prototypes, panther, tmp_path, monkeypatch):
+def test_what_makes_no_sense_is_refused_in_a_sentence(
+    arguments, words, cohort, prototypes, panther, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     names = {"FEATURES": cohort / "features", "PROTOTYPES": prototypes, "TABLE": cohort / "cohort.csv"}
     _, err = panther(*(names.get(a, a) for a in arguments), code=2)
     assert words in err
     assert list(tmp_path.iterdir()) == []
-
-
