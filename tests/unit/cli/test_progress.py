@@ -64,6 +64,14 @@ def test_lines_come_while_a_phase_reports_nothing(
     assert capsys.readouterr().err == ""  # and none after the end
 
 
+def test_the_first_line_does_not_wait_for_a_minute(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(progress, "FIRST", 0.05)
+    monkeypatch.setenv(EVERY, "60")
+    with log_progress("panther thinking"):
+        time.sleep(0.5)
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
 @pytest.mark.parametrize(("every", "terminal"), [("0", False), ("0.05", True)])
 def test_there_are_no_lines_where_nobody_wants_them(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, every: str, terminal: bool

@@ -23,14 +23,6 @@ def sizes(count: int, team: Idle, seconds: float, result: int = 100, ahead: int 
     return found
 
 
-def test_every_item_is_handed_out_once_and_in_order():
-    batches, seen = Batches(range(1000), Idle(2, 1e-4)), []
-    while batch := batches.next():
-        seen += batch
-        batches.learn(len(batch), 1e-4 * len(batch), 10)
-    assert seen == list(range(1000))
-
-
 def test_long_items_travel_alone_and_short_ones_by_the_dozen():
     assert set(sizes(200, Idle(2, 1e-4), seconds=1.0)) == {1}
     assert max(sizes(20_000, Idle(2, 1e-4), seconds=1e-3)) in (100, 101)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from mixture_bags import mixture_bag
+from panther import fit_prototypes
 from panther.engine import LOCAL, Work, open_executor
 from panther.errors import InputError
 from panther.machine import cores
@@ -247,7 +248,9 @@ def test_workers_give_the_same_bytes_and_a_bag_that_kills_one_fails_alone(tmp_pa
     assert isinstance(none, InputError)
 
 
-def test_nothing_asked_for_gives_nothing():
+def test_no_fits_give_nothing_and_no_bags_are_refused():
     assert fit_many([]) == []
+    with pytest.raises(InputError, match="list of features is empty"):
+        fit_prototypes([])
     with pytest.raises(InputError, match="no slide has patches"):
         fit_bags([], SETTINGS)
