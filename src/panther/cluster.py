@@ -36,11 +36,11 @@ GPU = "GPU"  # resource that workers with a GPU announce: dask worker ... --reso
 SHARE = 1 / 8  # of a GPU: small tasks are bound by launching kernels, and several side by side keep it busy
 ANSWER = 10  # seconds that a scheduler has to answer
 FIRST_WORKER = 60  # seconds that a scheduler may be without any worker
-LOOK = 10.0  # seconds between two looks at the workers
+REFRESH = 10.0  # seconds between two requests for the list of workers
 
 
 class ClusterLostError(InputError):
-    """The scheduler is gone; nothing that is left can be done."""
+    """The scheduler is gone: the remaining items cannot be computed."""
 
 
 def placement(threads: Mapping[str, int], gpus: Collection[str], gpu: float) -> dict[str, Any]:
@@ -65,13 +65,13 @@ class DaskPool(Pool):
     will_have_gpus: bool = False  # the same
 
     def __post_init__(self) -> None:
-        self._look()
+        self._refresh()
 
     @property
     def workers(self) -> int:  # type: ignore[override]
         """Tasks that run at the same time, as of a moment ago; clusters grow and shrink."""
-        if time.monotonic() - self._looked > LOOK:
-            self._look()
+        if time.monotonic() - self._refreshed > REFRESH:
+            self._refresh()
         slots = self._gpus if self.gpu else self._threads
         count = len(slots) if self.whole else len(slots) / SHARE if self.gpu else sum(self._threads.values())
         return max(int(count), self.expected, 1)
@@ -124,14 +124,14 @@ class DaskPool(Pool):
     def _lost(self) -> ClusterLostError:
         return ClusterLostError(f"{self.address}: the Dask scheduler went away; finished slides and jobs are kept")
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         try:
             workers = self.client.sync(self.client.scheduler.identity)["workers"]
         except Exception as error:  # whatever a comm that closes raises
             raise self._lost() from error
         self._threads = {address: int(worker["nthreads"]) for address, worker in workers.items()}
         self._gpus = {address for address, worker in workers.items() if worker.get("resources", {}).get(GPU, 0) > 0}
-        self._looked = time.monotonic()
+        self._refreshed = time.monotonic()
 
 
 def _run_batch(

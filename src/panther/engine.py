@@ -193,7 +193,7 @@ def _pooled(function: Function[T, R], items: Iterable[T], pool: Pool, ahead: int
     threads = max(1, pool.workers // (len(items) if isinstance(items, Sized) and len(items) else pool.workers))
     batches = Batches(items, pool, ahead)
     pending: deque[tuple[int, list[T], Future[Any]]] = deque()  # position of the first item, items, task
-    first = done = 0  # items that were handed out, items whose results were collected
+    first = done = 0  # items that were submitted, items whose results were collected
 
     def results_of(first: int, batch: list[T], task: "Future[Any]", attempts: int = 1) -> list[ItemResult[R]]:
         """Results of a task; where its worker died, of each item alone."""
@@ -231,7 +231,7 @@ def _pooled(function: Function[T, R], items: Iterable[T], pool: Pool, ahead: int
 
 
 def attempt(function: Function[T, R], threads: int, index: int, item: T, *, wait: bool = True) -> ItemResult[R]:
-    """Result of one item, with one torch thread and so many threads of the compiled kernel."""
+    """Result of one item, computed with one torch thread and ``threads`` threads of the compiled kernel."""
     try:
         with one_thread(), allow_threads(threads):
             value = function(item)
@@ -271,7 +271,7 @@ def attempt_and_pickle(function: Function[T, R], items: Sequence[T], threads: in
 
 
 def _logged(result: ItemResult[R]) -> ItemResult[R]:
-    """The same, its error in the log of this process; with -v it is shown."""
+    """The result, after its error was logged in this process (shown with -v)."""
     if result.skipped:
         logger.info("Passed over: %s", result.reason)
     elif result.traceback:
@@ -331,13 +331,13 @@ class Batches(Generic[T]):
             self._left -= len(batch)
         return batch
 
-    def full(self, under_way: int) -> bool:
-        """Whether results should be collected before more items are handed out."""
+    def full(self, in_flight: int) -> bool:
+        """Whether results should be collected before more items are submitted."""
         wanted = max(MIN_IN_FLIGHT, TASKS_PER_WORKER * self._pool.workers * self._size())
-        return under_way >= max(min(wanted, self._room()), 2 * self._pool.workers)
+        return in_flight >= max(min(wanted, self._room()), 2 * self._pool.workers)
 
     def learn(self, items: int, seconds: float, size: int) -> None:
-        """Account for a task of so many items that took so long, and whose results have so many bytes."""
+        """Account for a task of ``items`` items that took ``seconds`` and has results of ``size`` bytes."""
         # one that took longer counts at once and is forgotten slowly: large slides among small ones must not travel by the dozen
         self._seconds = max(seconds / items, 0.9 * self._seconds + 0.1 * seconds / items)
         self._bytes = max(size / items, 0.9 * self._bytes + 0.1 * size / items)
@@ -513,7 +513,7 @@ def part_of(items: tuple[T, ...], part: str) -> tuple[T, ...]:
 
 @contextmanager
 def open_executor(workers: int | str = 0) -> Iterator[Any]:
-    """Pool of so many processes of this machine, or of the workers of a Dask cluster (see :func:`parse_workers`)."""
+    """Pool of ``workers`` processes of this machine, or of the workers of a Dask cluster (see :func:`parse_workers`)."""
     workers = parse_workers(workers)
     if isinstance(workers, str) and workers != AUTO:
         from panther.cluster import open_cluster
@@ -532,7 +532,7 @@ def open_executor(workers: int | str = 0) -> Iterator[Any]:
 
 @dataclass
 class Session:
-    """What this process is; set by the command line."""
+    """Defaults of this process, set by the command line."""
 
     track: Track = untracked
     is_command: bool = False
@@ -568,7 +568,7 @@ def count_processes(workers: int | str, bags: Iterable[Any] | None, device: str 
     """Number of worker processes of this machine, for "auto" as many as suit these bags; 0 is this process.
 
     A GPU is fed by as many processes as there are cores; of many cores one is for this process, which collects the results.
-    Every worker imports the script that started it, which only a guarded script survives: there, the default is this process.
+    Every worker imports the script that started it, so scripts, which may lack a guard, default to this process.
     """
     workers = parse_workers(workers)
     if not isinstance(workers, str):

@@ -38,7 +38,7 @@ def cores() -> int:
 
 
 def limit_cores(count: int) -> None:
-    """Count only so many cores from now on: a Dask worker has as many threads as it was started with, not as the machine has."""
+    """Count at most ``count`` cores from now on: a Dask worker has the threads that it was started with, not all of the machine."""
     _most_cores[:] = [count]
 
 
@@ -54,7 +54,7 @@ def kernel_threads() -> int:
 
 @contextmanager
 def allow_threads(count: int) -> Iterator[None]:
-    """Let kernels that are called inside use so many threads; their bytes do not depend on the number."""
+    """Let kernels that are called inside use ``count`` threads; their bytes do not depend on the number."""
     token = _allowed.set(count)
     try:
         yield
@@ -128,7 +128,7 @@ def give_freed_memory_back() -> None:
 
 
 def is_spare(size: int) -> bool:
-    """Whether a worker may use so many bytes to be faster: workers of all cores do the same, and half of the free memory is for the rest."""
+    """Whether a worker may use ``size`` bytes to be faster: all workers may at the same time, and half of the free memory is kept."""
     return size <= SMALL or size <= free_memory() // (2 * cores())
 
 
@@ -136,10 +136,10 @@ def free_memory() -> int:
     """Bytes that this process and its workers may still allocate: of the machine, or of its control group (SLURM, containers)."""
     import psutil
 
-    return min([psutil.virtual_memory().available, *_left(GROUPS, TREE)])
+    return min([psutil.virtual_memory().available, *_memory_left(GROUPS, TREE)])
 
 
-def _left(groups: Path, tree: Path) -> Iterator[int]:
+def _memory_left(groups: Path, tree: Path) -> Iterator[int]:
     """Bytes left of the limit of each control group that this process is in, and of the groups around it."""
     for top, group_path, version in _memory_groups(groups, tree):
         limit, used, cached = VERSIONS[version]

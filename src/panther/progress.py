@@ -34,7 +34,7 @@ class Phase:
             self.bar.update(self.bar.task_ids[0], completed=self.done, description=self.what)
 
     def line(self, now: float) -> str:
-        """What, how much of it, how fast, how much longer."""
+        """The phase, how much of it is done, how fast, and how much longer it takes."""
         seconds = now - self.began
         counted = f"{self.what}: {self.done:,} of {self.total:,}"
         if not self.done or seconds <= 0:
@@ -138,7 +138,7 @@ def progress_of_others(progress: CommandProgress = CURRENT) -> Iterator[None]:
 
 
 def duration(seconds: float) -> str:
-    """One number a person can use."""
+    """Seconds as one number with its unit: `4.8 h`."""
     units = ((86400 * 2, 86400, "days"), (5400, 3600, "h"), (90, 60, "min"))
     size, name = next(((size, name) for least, size, name in units if seconds >= least), (1, "s"))
     return f"{seconds / size:.1f} {name}"
@@ -157,7 +157,7 @@ class PatchProgress:
         self._phase: Phase | None = None
 
     def advance(self, slide: str, patches: int) -> None:
-        """So many more patches of that slide are done."""
+        """Count further patches of a slide."""
         self._done[slide] += patches
         assert self._phase is not None
         self._phase.advance(patches)

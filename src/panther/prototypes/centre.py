@@ -22,7 +22,7 @@ BLOCK = 4096  # patches read at once
 
 @dataclass(frozen=True, eq=False)
 class Sites:
-    """Site of every slide, and of every patient all whose slides are of one site."""
+    """Site of every slide, and of every patient with slides of one site only."""
 
     of: Mapping[str, str]
     source: str = "The table"
@@ -55,7 +55,7 @@ def sites_by(table: ClinicalTable | None) -> Sites:
 
 @dataclass(frozen=True, eq=False)
 class AlignedRef:
-    """A bag that is opened already moved. Equal to itself alone: bags of other folds are moved elsewhere."""
+    """A bag that is centred as it is opened. Equal to itself alone: other folds centre the same bag differently."""
 
     ref: Openable
     move: Move
@@ -157,7 +157,7 @@ def add_sites(
 
 
 def _fits(prototypes: Prototypes, bag: Openable) -> bool:
-    """Whether a bag can meet these prototypes; why not is said where it is embedded."""
+    """Whether a bag suits these prototypes; the reason why not is reported where it is embedded."""
     try:
         prototypes.check(bag.open())
     except InputError:
@@ -166,7 +166,7 @@ def _fits(prototypes: Prototypes, bag: Openable) -> bool:
 
 
 def slide_means(bags: Sequence[Openable], work: Work) -> dict[Openable, SlideMean]:
-    """Mean of every bag that can be read, has patches and is finite; the others are reported where they are worked on."""
+    """Mean of every bag that can be read, has patches and is finite; the others are reported where they are used."""
     bags = in_order([bags])
     results = zip(bags, run(_slide_mean, bags, "measuring slides", work), strict=True)
     return {bag: result.value for bag, result in results if result.value is not None and result.value.mean.size}

@@ -22,12 +22,12 @@ SUSPECT, ROWS = 1e15, 4096
 
 
 class PassRequest(NamedTuple):
-    """What a pass has to know of one fit; small enough to send."""
+    """What a pass computes for one fit; small enough to send."""
 
     centroids: Tensor  # (C, d), on the CPU: each worker moves them to the device itself
     origin: Tensor  # (d,)
     projection: Projection
-    measure: bool  # squares as well, and what the bags held
+    measure: bool  # squares and hashes of the features as well
 
     def on(self, device: str) -> tuple[Logits, Tensor]:
         """Assignment and origin, on the device."""
@@ -37,15 +37,15 @@ class PassRequest(NamedTuple):
 
 @dataclass
 class CohortPass:
-    """What one fit learned from one pass."""
+    """Result of one pass for one fit."""
 
-    sums: Statistics | None = None  # added up in the order of the walk, whoever computed them; None: of no bag
+    sums: Statistics | None = None  # added up in the order of the walk, whichever worker computed them; None: of no bag
     slide_mass: dict[str, Tensor] = field(default_factory=dict)
     contents: dict[str, str] = field(default_factory=dict)  # slide or patient -> hash of its features, if measured
     failures: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, sums: Statistics, content: str | None) -> None:
-        """Take in one bag."""
+        """Add one bag."""
         self.slide_mass[name] = sums.mass
         self.sums = sums if self.sums is None else self.sums.merge(sums)
         if content is not None:
@@ -57,8 +57,8 @@ def pass_over(
 ) -> list[CohortPass]:
     """Statistics of all patches of every fit (bags, request).
 
-    Bags are walked over in the order of their names, or ``backwards``: what the walk before has read last is in the page cache still, and
-    of a cohort that is larger than the memory nothing else is.
+    Bags are read in the order of their names, or ``backwards``: the bags that the pass before read last are still in the page cache, and
+    of a cohort larger than the memory no others are.
     """
     users: dict[Openable, tuple[int, ...]] = dict.fromkeys(in_order(bags for bags, _ in fits), ())
     for number, (bags, _) in enumerate(fits):
@@ -101,7 +101,7 @@ def _sums_of_bag(job: tuple[Openable, tuple[int, ...]], *, requests: Sequence[Pa
         for place, (request, (assign, origin)) in enumerate(zip(wanted, kernels, strict=True)):
             part = accumulate(request.projection(block), assign, origin, squares=request.measure).statistics
             if not request.measure:
-                part = part._replace(square=part.score.new_zeros(()))  # nobody asked for them, and all sums travel
+                part = part._replace(square=part.score.new_zeros(()))  # unused, and all sums are sent
             before = sums[place]
             sums[place] = part if before is None else before.merge(part)
     return _BagSums(_checked([s for s in sums if s is not None], bag), None if hashed is None else hashed.digest())
