@@ -1,4 +1,4 @@
-"""From cohorts of bags to prototypes: look, sample, K-means on the sample, Lloyd passes over everything, measure.
+"""From cohorts of bags to prototypes: inspect, sample, K-means on the sample, Lloyd passes over all patches, measure.
 
 Many fits (folds, seeds, numbers of prototypes) share the walks over their bags.
 """
@@ -75,9 +75,9 @@ def fit_many(
 ) -> list[PrototypeFit | InputError]:
     """Many fits (folds, seeds, numbers of prototypes) from the same walks over their bags.
 
-    Every bag is opened once to look at it, once to sample from it, and once in each pass, whatever the number of fits that learn from it.
-    Each result is, byte for byte, what the fit gives alone. What samples have in common is held once; fits whose samples do not fit into
-    ``memory_gb`` together, or into the memory that is free, walk one group after the other.
+    Every bag is opened once to inspect it, once to sample from it, and once in each pass, whatever the number of fits that use it.
+    Each result is, byte for byte, that of the fit alone. Patches that samples have in common are held once; fits whose samples do not fit
+    into ``memory_gb`` together, or into the free memory, are computed in groups, one after the other.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def fit_many(
 
 @dataclass(eq=False)
 class Fit:
-    """One fit on its way from a sample to prototypes; all fits of a group take the same steps at the same time."""
+    """State of one fit; all fits of a group take the same steps at the same time."""
 
     bags: Sequence[Openable]  # that can still be read
     settings: KMeansSettings
@@ -134,7 +134,7 @@ class Fit:
             self.error = error
 
     def request(self, number: int) -> PassRequest:
-        """What pass ``number`` is to do; the last one measures."""
+        """Request for pass ``number``; the last one measures."""
         centroids = self.centroids.cpu()
         return PassRequest(centroids, centroids.mean(0), self.projection, number == self.settings.passes)
 
@@ -207,7 +207,7 @@ def _without_error(fits: Sequence[Fit]) -> list[Fit]:
 
 
 def _align(fits: Sequence[Fit], sites: Sites | None, work: Work) -> None:
-    """Bags of the fits that centre them, moved as their training bags alone say.
+    """Centre the bags of fits that ask for it, each by its training bags alone.
 
     Fits on the same bags with the same alignment share it, and with it their samples and walks.
     """
@@ -255,10 +255,10 @@ def _memory_of(group: Planned) -> int:
 
 
 def _fit_group(planned: Planned, work: Work) -> None:
-    """Fits that walk together, each as far as it gets."""
+    """Fit a group in shared passes; a fit that fails keeps its error."""
     samples = draw_patches(list(planned), work)
     for draw, fits in planned.items():
-        _project(draw, fits, samples.pop(0), work.device, hold=len(planned) == 1)
+        _set_samples(draw, fits, samples.pop(0), work.device, hold=len(planned) == 1)
     fits = _without_error([fit for members in planned.values() for fit in members])
     problems = [KMeansProblem(f.sample, f.settings.n_prototypes, f.settings.seed, f.settings.restarts) for f in fits]
     for fit, solved in zip(fits, kmeans_many(problems, work.track), strict=True):
@@ -278,22 +278,22 @@ def _fit_group(planned: Planned, work: Work) -> None:
         fits = [fit for fit in _without_error(fits) if fit.prototypes is None]
 
 
-def _project(draw: Draw, fits: Sequence[Fit], sample: PatchSample, device: str, *, hold: bool) -> None:
-    """The sample as each fit sees it; it is held no longer where nobody gathers it again."""
+def _set_samples(draw: Draw, fits: Sequence[Fit], sample: PatchSample, device: str, *, hold: bool) -> None:
+    """Set the sample of each fit, projected by its settings."""
     projected: dict[tuple[bool, int | None], tuple[Projection, Sample]] = {}
     for fit in fits:
         fit.failures = {**fit.failures, **sample.failures}
         fit.bags = [bag for bag in draw.bags if bag.sample not in fit.failures]
         with fit.catch():
             check_enough(sample, fit.failures, fit.settings.n_prototypes)
-            how = fit.settings.normalise, fit.settings.pca
-            if how not in projected:
-                projected[how] = _projected(sample, fit.settings, device, hold=hold)
-            fit.projection, fit.sample = projected[how]
+            key = fit.settings.normalise, fit.settings.pca
+            if key not in projected:
+                projected[key] = _projected(sample, fit.settings, device, hold=hold)
+            fit.projection, fit.sample = projected[key]
 
 
 def _projected(sample: PatchSample, settings: KMeansSettings, device: str, *, hold: bool) -> tuple[Projection, Sample]:
-    """How a fit sees features, and its sample: gathered whenever it is wanted, or held where it is computed or there is no other."""
+    """Projection of a fit, and its sample: gathered from shared patches at each use, or held where it was projected or is the only one."""
     if not (settings.projects or hold):
         return Projection(), lambda: sample.gathered().to(device)
     projection, x = project(sample.gathered(), settings)
@@ -302,7 +302,7 @@ def _projected(sample: PatchSample, settings: KMeansSettings, device: str, *, ho
 
 
 def project(x: Tensor, settings: KMeansSettings) -> tuple[Projection, Tensor]:
-    """Normalisation and PCA as the settings say, learned from a sample; and the sample seen through them."""
+    """Normalisation and PCA by the settings, fitted to a sample; and the projected sample."""
     projection = Projection(normalise=settings.normalise)
     x = projection(x)
     if settings.pca is None:

@@ -87,10 +87,10 @@ def option(
     **more: Any,
 ) -> Parameter:
     """How a parameter looks on the command line; its help is its entry in the docstring of the verb, or ``help``; ``text`` converts what is typed."""
-    how: dict[str, Any] = {"help": help, "group": panel, "alias": short, **more}
+    options: dict[str, Any] = {"help": help, "group": panel, "alias": short, **more}
     if text is not None:
-        how |= {"converter": lambda _, tokens: text(tokens[0].value), "n_tokens": 1, "accepts_keys": False}
-    return Parameter(**{name: value for name, value in how.items() if value is not None})
+        options |= {"converter": lambda _, tokens: text(tokens[0].value), "n_tokens": 1, "accepts_keys": False}
+    return Parameter(**{name: value for name, value in options.items() if value is not None})
 
 
 POSITIONAL = "positional"  # marks a parameter that the command takes without its name, though it may be left out

@@ -241,9 +241,3 @@ def test_a_model_is_called_a_model_where_prototypes_are_asked_for_and_by_inspect
     assert "model" in panther("inspect", "m.safetensors")[0].split()
     told = strict_json(panther("inspect", "table.csv", "--json")[0])["files"]["table.csv"]
     assert (told["kind"], told["slides"], told["patients"]) == ("table of slides", 40, 30)
-
-
-def test_a_single_prototype_has_no_neighbour(panther, here):
-    out, err = panther("prototypes", "features", "-C", 1, "-o", "one.safetensors", "-j", 1)
-    assert "nearest" not in out
-    assert "Note" not in err
