@@ -60,11 +60,11 @@ def pass_over(
     Bags are read in the order of their names, or ``backwards``: the bags that the pass before read last are still in the page cache, and
     of a cohort larger than the memory no others are.
     """
-    users: dict[Openable, tuple[int, ...]] = dict.fromkeys(in_order(bags for bags, _ in fits), ())
+    fits_of: dict[Openable, tuple[int, ...]] = dict.fromkeys(in_order(bags for bags, _ in fits), ())
     for number, (bags, _) in enumerate(fits):
         for bag in bags:
-            users[bag] += (number,)
-    jobs = list(reversed(users.items()) if backwards else users.items())
+            fits_of[bag] += (number,)
+    jobs = list(reversed(fits_of.items()) if backwards else fits_of.items())
     function = partial(_sums_of_bag, requests=[request for _, request in fits], device=work.device)
     passes = [CohortPass() for _ in fits]
     for (bag, numbers), result in zip(jobs, run(function, jobs, what, work), strict=True):
@@ -75,9 +75,12 @@ def pass_over(
             else:
                 assert result.value is not None
                 passes[number].add(bag.sample, sums, result.value.content if fits[number][1].measure else None)
-    for one in passes:  # in the order of the names, whatever that of the walk
-        one.slide_mass, one.contents = dict(sorted(one.slide_mass.items())), dict(sorted(one.contents.items()))
-        one.failures = dict(sorted(one.failures.items()))
+    for passed in passes:  # by name, whatever the order of the walk
+        passed.slide_mass, passed.contents = (
+            dict(sorted(passed.slide_mass.items())),
+            dict(sorted(passed.contents.items())),
+        )
+        passed.failures = dict(sorted(passed.failures.items()))
     return passes
 
 
@@ -113,10 +116,8 @@ def _checked(sums: Sequence[Statistics], bag: Bag) -> list[Statistics | str]:
     if any(float(s.total.abs().max()) > SUSPECT for s in sums):  # squares are summed in the last pass only
         fits = all(bool(can_be_squared(bag.features[i : i + ROWS]).all()) for i in range(0, len(bag), ROWS))
         finite = [good and fits for good in finite]
-    why = "" if all(finite) else _why(bag)
-    return [Statistics(*(t.cpu() for t in s)) if good else why for s, good in zip(sums, finite, strict=True)]
-
-
-def _why(bag: Bag) -> str:
-    row = first_bad_row(bag.features)
-    return str(too_large(bag.source) if row is None else not_finite(bag.source, row))
+    reason = ""
+    if not all(finite):
+        row = first_bad_row(bag.features)
+        reason = str(too_large(bag.source) if row is None else not_finite(bag.source, row))
+    return [Statistics(*(t.cpu() for t in s)) if good else reason for s, good in zip(sums, finite, strict=True)]
