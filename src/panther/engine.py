@@ -203,7 +203,7 @@ def _pooled(function: Function[T, R], items: Iterable[T], pool: Pool, ahead: int
             if attempts == ATTEMPTS:
                 return [ItemResult(first, reason=f"{name_of(batch[0])}: {error}")]
             again = [(n, [item], pool.submit(handle, [item], threads, n)) for n, item in enumerate(batch, first)]
-            return [result for one in again for result in results_of(*one, attempts + 1)]
+            return [result for retry in again for result in results_of(*retry, attempts + 1)]
         if not isinstance(results, bytes):
             return results
         size = len(results)

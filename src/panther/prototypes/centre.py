@@ -83,7 +83,7 @@ class AlignedBags:
     bags: Sequence[Openable]
     alignment: Alignment
     contents: Mapping[str, str]  # sample -> hash of its features as they are
-    about: Mapping[str, Any]  # for the diagnostics
+    diagnostics: Mapping[str, Any]
 
 
 class SlideMean(NamedTuple):
@@ -101,14 +101,14 @@ def align(
     if not by_name:
         raise InputError("No slide has finite features to align.")
     x = np.stack([m.mean for m in by_name.values()])  # (n, d)
-    about: dict[str, Any] = {"slides": len(x)}
+    diagnostics: dict[str, Any] = {"slides": len(x)}
     alignment = Alignment("slide", _as_tensor(x.mean(0)))
     if centre == "site":
-        alignment, about["sites"] = _by_site(x, list(by_name), sites)
+        alignment, diagnostics["sites"] = _by_site(x, list(by_name), sites)
     contents = {name: m.content for name, m in by_name.items()}
     # what cannot be read, or is not finite, is reported where patches are drawn; it need not be moved for that
     moved = [AlignedRef(bag, alignment.move_of(bag.sample, bag.sample)) if bag in means else bag for bag in bags]
-    return AlignedBags(moved, alignment, contents, about)
+    return AlignedBags(moved, alignment, contents, diagnostics)
 
 
 def _by_site(x: np.ndarray, samples: Sequence[str], sites: Sites | None) -> tuple[Alignment, dict[str, Any]]:
@@ -117,11 +117,11 @@ def _by_site(x: np.ndarray, samples: Sequence[str], sites: Sites | None) -> tupl
         raise InputError("table: is missing; centring by site requires a table with a site column")
     names, site, count = np.unique(sites.of_all(samples), return_inverse=True, return_counts=True)
     shift = np.eye(len(names))[site].T @ x / count[:, None] - x.mean(0)
-    known = tuple(map(str, names))
+    site_names = tuple(map(str, names))
     # every sample of these sites that the table names: a slide that comes later belongs to a site all the same
-    members = {name: site_of for name, site_of in sorted(sites.of.items()) if site_of in known}
-    alignment = Alignment("site", _as_tensor(x.mean(0)), known, _as_tensor(shift), members, len(known))
-    return alignment, {name: {"slides": int(n)} for name, n in zip(known, count, strict=True)}
+    members = {name: site_of for name, site_of in sorted(sites.of.items()) if site_of in site_names}
+    alignment = Alignment("site", _as_tensor(x.mean(0)), site_names, _as_tensor(shift), members, len(site_names))
+    return alignment, {name: {"slides": int(n)} for name, n in zip(site_names, count, strict=True)}
 
 
 def add_sites(

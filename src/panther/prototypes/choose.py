@@ -202,8 +202,8 @@ def judge(c: int, cohort: _Cohort) -> CandidateScores:
     # K-means may end in a poor local minimum on one half, whatever C: medians over the halvings
     counts = torch.bincount(cohort.owner)
     by_unit = torch.stack([torch.bincount(cohort.owner, one.unseen) / counts for one in scores]).median(0).values
-    explained = torch.tensor([one.explained for one in scores], dtype=torch.float64)
-    back = torch.tensor([one.come_back for one in scores], dtype=torch.float64)
+    explained = torch.tensor([score.explained for score in scores], dtype=torch.float64)
+    back = torch.tensor([score.come_back for score in scores], dtype=torch.float64)
     seen, unseen = (cohort.x[half] for half in cohort.halvings[0])
     (other_seed,) = _fit([seen], c, cohort.seed + len(scores), cohort.restarts)
     of_seeds = [model.distances(unseen).argmin(-1) for model in (scores[0].first, other_seed)]
@@ -214,10 +214,10 @@ def judge(c: int, cohort: _Cohort) -> CandidateScores:
         explained=float(explained.median()),
         gain=0.0,
         gain_spread=0.0,
-        bic=_mean([one.bic for one in scores]),
+        bic=_mean([score.bic for score in scores]),
         stability_seeds=float(adjusted_rand_score(*of_seeds)),
-        stability_halves=_mean([one.adjusted_rand for one in scores]),
-        centroid_agreement=_mean([one.cosine for one in scores]),
+        stability_halves=_mean([score.adjusted_rand for score in scores]),
+        centroid_agreement=_mean([score.cosine for score in scores]),
         come_back=float(back.mean()),
         come_back_spread=spread(back),
     )
@@ -341,7 +341,7 @@ def _sufficient(scores: Mapping[int, CandidateScores]) -> tuple[int, bool]:
 
 def _sentence(choice: Choice, cohort: _Cohort) -> str:
     c, first, last = choice.recommended, choice.candidates[0].n_prototypes, choice.candidates[-1].n_prototypes
-    chosen = next(one for one in choice.candidates if one.n_prototypes == c)
+    chosen = next(candidate for candidate in choice.candidates if candidate.n_prototypes == c)
     evidence = (
         f"fitted on either half of the {cohort.units} {cohort.unit} ({HALVINGS} random halvings), {chosen.come_back:.1f} of {c} are found "
         f"again in the other, and {chosen.stability_halves:.0%} of the assignments agree beyond chance"
@@ -362,7 +362,7 @@ def _sentence(choice: Choice, cohort: _Cohort) -> str:
 
 def _remarks(choice: Choice, cohort: _Cohort) -> Iterator[str]:
     c, end = choice.recommended, choice.candidates[-1]
-    chosen = next(one for one in choice.candidates if one.n_prototypes == c)
+    chosen = next(candidate for candidate in choice.candidates if candidate.n_prototypes == c)
     largest = end.n_prototypes
     if c < largest:
         yield (

@@ -181,7 +181,7 @@ class Fit:
                 "inertia": _rounded(squares.sum()),
                 "reach": _rounded(distance.double().quantile(0.99)),  # what is farther is rare
                 **diagnose(centroids, within, occupancy, slide_mass, self.inertias),
-                **({} if aligned is None else {"alignment": dict(aligned.about)}),
+                **({} if aligned is None else {"alignment": dict(aligned.diagnostics)}),
             },
             parents=hash_contents(contents),
             version=__version__,
@@ -218,15 +218,15 @@ def _align(fits: Sequence[Fit], sites: Sites | None, work: Work) -> None:
     }
     bags = list(dict.fromkeys(bag for usable in centred.values() for bag in usable))
     means = slide_means(bags, work) if bags else {}
-    known: dict[Any, AlignedBags] = {}
+    aligned_bags: dict[Any, AlignedBags] = {}
     for fit, usable in centred.items():
         key = frozenset(fit.bags), fit.settings.centre
         with fit.catch():
-            if usable and key not in known:
+            if usable and key not in aligned_bags:
                 usable_means = {bag: means[bag] for bag in usable if bag in means}
-                known[key] = align(fit.bags, usable_means, fit.settings.centre, sites)
-        if key in known and fit.error is None:
-            fit.aligned, fit.bags = known[key], known[key].bags
+                aligned_bags[key] = align(fit.bags, usable_means, fit.settings.centre, sites)
+        if key in aligned_bags and fit.error is None:
+            fit.aligned, fit.bags = aligned_bags[key], aligned_bags[key].bags
 
 
 def groups(planned: Planned) -> Iterator[Planned]:

@@ -105,9 +105,9 @@ def kmeans(x: Tensor, n_clusters: int, seed: int, restarts: int, track: Track = 
 def solve_all(problems: Sequence[KMeansProblem], track: Track = untracked) -> list[Solved]:
     """Solve several problems; the first error is raised."""
     solved = kmeans_many(problems, track)
-    for one in solved:
-        if isinstance(one, InputError):
-            raise one
+    for run in solved:
+        if isinstance(run, InputError):
+            raise run
     return cast(list[Solved], solved)
 
 
@@ -284,8 +284,8 @@ def _lloyd_on_gpu(
 def _inertia(sums: Statistics, centroids: Tensor, origin: Tensor, energy: Tensor) -> float:
     """Sum of squared distances to the centroids that were followed last: it follows from the statistics, without looking at a patch."""
     p = (centroids - origin).double()
-    about = energy.sum(dtype=torch.float64) - 2 * (p * sums.total).sum() + sums.mass @ p.square().sum(-1)
-    return max(float(about), 0.0)
+    inertia = energy.sum(dtype=torch.float64) - 2 * (p * sums.total).sum() + sums.mass @ p.square().sum(-1)
+    return max(float(inertia), 0.0)
 
 
 def _means(sums: Statistics, centroids: Tensor, origin: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from panther.types import Bag, Openable, Projection
 
 # blocks of the kernel that are read at once: each is walked over in the second cache, and all of them stay in the third
 READ_BLOCKS = {"cpu": 8}
-# a sum beyond this may hold a number whose square is none in float32: its bag is looked through, so many patches at a time
+# a larger sum may hold a number that cannot be squared in float32: its bag is checked, ROWS patches at a time
 SUSPECT, ROWS = 1e15, 4096
 
 
