@@ -68,13 +68,13 @@ def pass_over(
     function = partial(_sums_of_bag, requests=[request for _, request in fits], device=work.device)
     passes = [CohortPass() for _ in fits]
     for (bag, numbers), result in zip(jobs, run(function, jobs, what, work), strict=True):
-        for place, number in enumerate(numbers):
-            sums = str(result.reason) if result.value is None else result.value.sums[place]
+        reasons: list[Statistics | str] = [str(result.reason)] * len(numbers)
+        sums_of_fits, content = result.value or (reasons, None)
+        for number, sums in zip(numbers, sums_of_fits, strict=True):
             if isinstance(sums, str):
                 passes[number].failures[bag.sample] = sums
             else:
-                assert result.value is not None
-                passes[number].add(bag.sample, sums, result.value.content if fits[number][1].measure else None)
+                passes[number].add(bag.sample, sums, content if fits[number][1].measure else None)
     for passed in passes:  # by name, whatever the order of the walk
         passed.slide_mass, passed.contents = (
             dict(sorted(passed.slide_mass.items())),
@@ -84,13 +84,11 @@ def pass_over(
     return passes
 
 
-class _BagSums(NamedTuple):
-    sums: list[Statistics | str]  # of each fit that uses the bag, or why there are none
-    content: str | None
-
-
 @torch.no_grad()
-def _sums_of_bag(job: tuple[Openable, tuple[int, ...]], *, requests: Sequence[PassRequest], device: str) -> _BagSums:
+def _sums_of_bag(
+    job: tuple[Openable, tuple[int, ...]], *, requests: Sequence[PassRequest], device: str
+) -> tuple[list[Statistics | str], str | None]:
+    """Sums of each fit that uses the bag, or why there are none; and the hash of its features where a fit measures."""
     bag = job[0].open()
     wanted = [requests[number] for number in job[1]]
     hashed = HashedRows(bag.features) if any(request.measure for request in wanted) else None
@@ -107,7 +105,7 @@ def _sums_of_bag(job: tuple[Openable, tuple[int, ...]], *, requests: Sequence[Pa
                 part = part._replace(square=part.score.new_zeros(()))  # unused, and all sums are sent
             before = sums[place]
             sums[place] = part if before is None else before.merge(part)
-    return _BagSums(_checked([s for s in sums if s is not None], bag), None if hashed is None else hashed.digest())
+    return _checked([s for s in sums if s is not None], bag), None if hashed is None else hashed.digest()
 
 
 def _checked(sums: Sequence[Statistics], bag: Bag) -> list[Statistics | str]:

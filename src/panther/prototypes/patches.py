@@ -212,14 +212,6 @@ class PatchSample:
         """Index of each patch's bag in the draw, (m,)."""
         return torch.cat([torch.full((len(part.pick),), part.place) for part in self.parts])
 
-    def add(self, taken: "_Taken", number: int, place: int, name: str) -> None:
-        """Add the patches of a bag for draw ``number``, or why they cannot be used."""
-        reason = taken.unusable[number]
-        if reason is None:
-            self.parts.append(_Part(taken.rows, taken.picks[number], place))
-        else:
-            self.failures[name] = reason
-
 
 class _Part(NamedTuple):
     """Patches of one bag in a sample."""
@@ -254,13 +246,14 @@ def draw_patches(draws: Sequence[Draw], work: Work) -> list[PatchSample]:
         for bag in bags
         if takers[bag]
     ]
-    for result in run(_take, jobs, "sampling patches", work):
-        bag = jobs[result.index][0]
-        for pick, (number, place) in enumerate(takers[bag]):
-            if result.value is None:
-                samples[number].failures[bag.sample] = str(result.reason)
+    for (bag, _), result in zip(jobs, run(_take, jobs, "sampling patches", work), strict=True):
+        reasons: list[Tensor | str] = [str(result.reason)] * len(takers[bag])
+        rows, picks = result.value or (torch.empty(0), reasons)
+        for pick, (number, place) in zip(picks, takers[bag], strict=True):
+            if isinstance(pick, str):
+                samples[number].failures[bag.sample] = pick
             else:
-                samples[number].add(result.value, pick, place, bag.sample)
+                samples[number].parts.append(_Part(rows, pick, place))
     return samples
 
 
@@ -284,28 +277,22 @@ def check_enough(sample: Sized, failures: Mapping[str, str], least: int) -> None
         raise InputError(f"n_prototypes: {least} exceeds the {len(sample)} patches. {example(failures)}".rstrip())
 
 
-class _Taken(NamedTuple):
-    """Rows of one bag for all draws; rows that several draws share are sent once."""
-
-    rows: Tensor  # (n, d)
-    picks: list[Tensor]  # of each draw, indices into `rows`
-    unusable: list[str | None]  # of each draw, why its rows cannot be used
-
-
-def _take(job: tuple[Openable, tuple[tuple[int, int], ...]]) -> _Taken:
+def _take(job: tuple[Openable, tuple[tuple[int, int], ...]]) -> tuple[Tensor, list[Tensor | str]]:
+    """Rows of one bag for all draws (size, seed), and the indices of each draw into them, or why its rows cannot be used."""
     ref, draws = job
     bag = ref.open()
     chosen = [choose_rows(ref.sample, len(bag), size, seed) for size, seed in draws]
-    index = torch.cat(chosen).unique()
+    index = torch.cat(chosen).unique()  # rows that several draws share are sent once
     rows = take(bag.features, index)
     single = rows.float()  # float64 holds numbers that this does not
     finite, fits = torch.isfinite(rows).all(-1), can_be_squared(single)
-    picks = [torch.searchsorted(index, rows_of_draw) for rows_of_draw in chosen]
-    return _Taken(single, picks, [_unusable(bag.source, index[p], finite[p], fits[p]) for p in picks])
-
-
-def _unusable(source: str, index: Tensor, finite: Tensor, fits: Tensor) -> str | None:
-    """Why these rows of a bag cannot be used: they are not finite, or too large to square; None if they can."""
-    if not bool(finite.all()):
-        return str(not_finite(source, int(index[~finite][0])))
-    return None if bool(fits.all()) else str(too_large(source))
+    picks: list[Tensor | str] = []
+    for rows_of_draw in chosen:
+        pick = torch.searchsorted(index, rows_of_draw)
+        if not bool(finite[pick].all()):
+            picks.append(str(not_finite(bag.source, int(rows_of_draw[~finite[pick]][0]))))
+        elif not bool(fits[pick].all()):
+            picks.append(str(too_large(bag.source)))
+        else:
+            picks.append(pick)
+    return single, picks
