@@ -50,7 +50,7 @@ def test_two_start_the_same_command_at_once(lab, tally):
 
 
 @pytest.mark.slow
-def test_what_starts_the_workers_is_killed(lab, tally):
+def test_the_fork_server_and_all_workers_are_killed(lab, tally):
     """The fork server and all the others of a command, whatever they are, but not the command."""
     alone = lab.undisturbed(*EMBED)
     command = lab.start(*EMBED, apart=True)

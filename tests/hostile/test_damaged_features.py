@@ -75,7 +75,7 @@ def test_a_slide_that_the_table_names_is_never_passed_over(lab, command):
 
 
 @pytest.mark.slow
-def test_coordinates_that_nobody_named_are_passed_over_and_said_with_v(lab):
+def test_files_of_coordinates_are_skipped_and_logged_with_v(lab):
     coordinates_only(lab / "feats" / "s05_patches.h5")
     done = run_apart((*ON_FEATURES["embed"], "-v"), lab)
     assert done.code == 0, done.text

@@ -27,7 +27,7 @@ def test_a_file_name_that_is_no_text_fails_alone(lab, command):
 
 
 @linux
-def test_a_slide_whose_name_is_no_text_fails_alone(lab):
+def test_a_slide_with_a_name_that_is_no_text_fails_alone(lab):
     (lab / "slides").mkdir()
     for name in (b"a.svs", b"caf\xe9.svs"):
         with open(os.path.join(os.fsencode(lab / "slides"), name), "wb") as handle:

@@ -31,12 +31,12 @@ def write_sites(lab, name, sites):
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_the_work(lab, command, words):
+def test_impossible_options_are_refused_before_the_work(lab, command, words):
     assert_refused(run_here(command, lab), *words)
     assert not list(lab.glob("new.*"))
 
 
-def test_prototypes_of_elsewhere_are_named_where_the_tail_is_asked_of_them(lab):
+def test_the_tail_of_prototypes_without_its_edges_is_refused(lab):
     np.save(lab / "plain.npy", np.eye(3, 6, dtype=np.float32))
     assert_refused(run_here((*EMBED[:3], "plain.npy", *EMBED[4:], "--blocks", "tail"), lab), "blocks")
 
@@ -55,7 +55,7 @@ def test_slides_without_a_site_are_counted(lab):
     assert_refused(done, "sites.csv: 2 of 12", "no site", "s02")
 
 
-def test_slides_that_say_nothing_about_a_further_site_are_reported(lab):
+def test_unusable_slides_of_a_further_site_are_reported(lab):
     write_sites(lab, "part.csv", [*"NNNSSS", *[None] * 6])
     write_sites(lab, "all.csv", [*"NNNSSSWWWWW", ""])
     assert run_here((*FIT, "-C", 3, "--centre", "site", "--table", "part.csv"), lab).code == 0
@@ -75,7 +75,7 @@ def test_a_map_of_an_unknown_site_is_refused(lab):
     assert_refused(done, "s07", "centred by site")
 
 
-def test_shift_names_the_file_and_what_was_found(lab):
+def test_shift_names_the_file_and_the_problem(lab):
     write_sites(lab, "sites.csv", "NNNNNNSSSSSS")
     write_sites(lab, "few.csv", [*"NNNN", None, None, *"SSSS", None, None])
     assert run_here((*EMBED, "--table", "sites.csv"), lab).code == 0

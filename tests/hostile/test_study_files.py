@@ -125,7 +125,7 @@ def test_a_damaged_checkpoint_is_no_reason_to_stop(lab, how):
 
 
 @pytest.mark.parametrize("how", ["empty", "other"])
-def test_an_unreadable_feature_set_is_told_and_the_others_go_on(lab, how):
+def test_an_unreadable_feature_set_is_reported_and_the_others_go_on(lab, how):
     (lab / "broken").mkdir()
     for file in sorted((lab / "feats").glob("*.h5"))[:6]:  # it even lacks half of the slides
         (lab / "broken" / file.name).write_bytes(b"" if how == "empty" else b"<html>not found</html>")

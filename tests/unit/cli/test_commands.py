@@ -31,7 +31,7 @@ def test_python_m_panther_is_the_command():
     assert done.stderr == b"panther: /no/such/place: there is no such file or folder.\n"
 
 
-def test_a_refusal_is_one_sentence_and_v_anywhere_shows_where_it_came_from(panther, cohort):
+def test_a_refusal_is_one_line_and_v_anywhere_shows_the_traceback(panther, cohort):
     out, err = panther("inspect", "missing", code=2)
     assert (out, err) == ("", "panther: missing: there is no such file or folder.\n")
     for arguments in (("-v", "inspect", "missing"), ("inspect", "missing", "-v")):
@@ -50,7 +50,7 @@ def test_doctor_names_versions_and_remedies(panther):
     assert all(f["remedy"] for f in findings if f["found"] == "missing")
 
 
-def test_inspect_tells_what_a_folder_holds(panther, cohort):
+def test_inspect_summarises_a_folder_and_names_damaged_files(panther, cohort):
     save(cohort / "feats" / "empty.npy", n=0)
     (cohort / "feats" / "broken.h5").write_bytes(b"\x89HDF\r\n\x1a\n broken")
     (cohort / "feats" / "notes.txt").touch()
@@ -69,7 +69,7 @@ def test_inspect_tells_what_a_folder_holds(panther, cohort):
     assert "row 17" in panther("inspect", "feats", "--deep", "-j", 1, code=1)[1]
 
 
-def test_inspect_knows_its_own_artefacts_and_duplicates(panther, cohort):
+def test_inspect_recognises_artefacts_and_duplicates(panther, cohort):
     panther("prototypes", "feats", "-C", 2, "-o", "p.safetensors", "-j", 1)
     panther(*embed())
     kinds = {f: a["kind"] for f, a in strict_json(panther("inspect", ".", "--json")[0])["files"].items()}
@@ -155,7 +155,7 @@ def test_a_request_that_makes_no_sense_is_refused_and_leaves_nothing(panther, co
     assert not os.path.isfile("/dev/null")
 
 
-def test_slide_images_are_told_from_features(panther, shared_data):
+def test_slide_images_are_no_feature_files(panther, shared_data):
     out, _ = panther("inspect", shared_data / "slides", "-j", 1)
     assert "slide images" in out
     assert "not features" in out

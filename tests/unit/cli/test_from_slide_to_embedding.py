@@ -50,7 +50,7 @@ def test_an_encoder_without_weights_is_refused_before_the_work(slide, panther):
     assert not (slide / "job").exists()
 
 
-def test_a_dry_run_with_an_encoder_tells_bytes_and_time_of_that_encoder(slide, panther):
+def test_a_dry_run_with_an_encoder_estimates_its_bytes_and_time(slide, panther):
     command = ("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1, "--dry-run")
     told = strict_json(panther(*command, "--json")[0])
     assert told["feature_bytes_1280"] == told["patches"] * (2 * 1280 + 16)

@@ -110,7 +110,7 @@ def test_the_few_of_another_resolution_are_left_out_and_named(lab, panther, comm
     ],
     ids=lambda command: "_".join(map(str, command[:2])),
 )
-def test_what_was_made_at_20x_refuses_bags_of_10x(lab, panther, command):
+def test_prototypes_and_models_of_20x_refuse_bags_of_10x(lab, panther, command):
     _, err = panther(*command, code=2)
     assert "b0.h5: its patches are of 256 px at 1 um/px (256 um)" in err
     assert "patches of 256 px at 0.5 um/px (128 um)" in err
@@ -118,7 +118,7 @@ def test_what_was_made_at_20x_refuses_bags_of_10x(lab, panther, command):
     panther(*command, MIXED)
 
 
-def test_prototypes_of_two_resolutions_are_not_compared_unless_it_is_meant(lab, panther):
+def test_prototypes_of_two_resolutions_are_compared_only_with_the_option(lab, panther):
     panther("prototypes", "coarse", "-C", 2, "-o", "q.safetensors")
     _, err = panther("compare-prototypes", "p.safetensors", "q.safetensors", code=2)
     assert "at 0.5 um/px" in err
@@ -136,12 +136,12 @@ def test_the_slides_of_a_patient_share_one_resolution(lab, panther):
     panther(*by, MIXED)
 
 
-def test_files_that_do_not_say_their_resolution_pass(lab, panther):
+def test_files_without_a_resolution_pass(lab, panther):
     write_bags(lab / "clam", ["a0", "c1"], None)
     panther("embed", "clam", "-p", "p.safetensors", "-o", "s.npz")
 
 
-def test_artefacts_say_the_resolution_of_their_patches(lab, panther):
+def test_artefacts_record_the_resolution_of_their_patches(lab, panther):
     panther("embed", "fine", "-p", "p.safetensors", "-o", "s.h5ad")
     assert load_prototypes("p.safetensors").spec == PatchSpec(0.5, 256)
     assert load_model(Path("panther")).spec == load_model(Path("abmil")).spec == PatchSpec(0.5, 256)
@@ -151,7 +151,7 @@ def test_artefacts_say_the_resolution_of_their_patches(lab, panther):
     assert "0.5" in out
 
 
-def test_earlier_artefacts_say_nothing_and_take_every_resolution(lab, panther):
+def test_artefacts_without_a_resolution_take_every_resolution(lab, panther):
     save_prototypes(replace(load_prototypes("p.safetensors"), spec=PatchSpec()), Path("old.safetensors"))
     assert load_prototypes("old.safetensors").spec == PatchSpec()
     panther("embed", "coarse", "-p", "old.safetensors", "-o", "s.h5ad")
@@ -193,7 +193,7 @@ def test_convert_relabels(lab, panther):
     assert "1 bags written" in out  # another name is not the same file
 
 
-def test_what_trident_calls_ctranspath_is_that_of_chief_and_ours_is_not(lab, panther):
+def test_ctranspath_of_trident_is_that_of_chief(lab, panther):
     write_bags(lab / "trident", ["d0"], encoder="ctranspath")
     assert open_bag("trident/d0.h5").encoder == "chief-ctranspath"
     panther("convert", "trident", "-o", "ours", "--encoder-name", "ctranspath")

@@ -25,11 +25,11 @@ from panther.progress import EVERY, CommandProgress, Phase, bar, log_progress, p
         (1200, 600, "embedding: 1,200 of 1,200 (100%), 2.0/s, 0.0 s left"),
     ],
 )
-def test_a_line_tells_what_how_much_how_fast_and_how_long(done: int, seconds: float, told: str) -> None:
+def test_a_line_has_the_phase_its_progress_rate_and_time_left(done: int, seconds: float, told: str) -> None:
     assert Phase("embedding", 1200, 1000.0, done).line(1000.0 + seconds) == told
 
 
-def test_between_phases_the_command_is_told_and_what_came_before() -> None:
+def test_between_phases_the_command_and_the_last_phase_are_shown() -> None:
     now = [0.0]
     work = CommandProgress("panther prototypes", clock=lambda: now[0])
     now[0] = 61.0
@@ -73,7 +73,7 @@ def test_the_first_line_does_not_wait_for_a_minute(monkeypatch, capsys) -> None:
 
 
 @pytest.mark.parametrize(("every", "terminal"), [("0", False), ("0.05", True)])
-def test_there_are_no_lines_where_nobody_wants_them(
+def test_there_are_no_lines_on_a_terminal_or_where_they_are_switched_off(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, every: str, terminal: bool
 ) -> None:
     monkeypatch.setenv(EVERY, every)
@@ -93,7 +93,7 @@ def test_a_terminal_has_a_bar_and_an_iteration_that_is_given_up_is_no_phase_any_
     assert progress.CURRENT.phases == []
 
 
-def test_a_command_in_a_log_says_what_it_does(tmp_path: Path) -> None:
+def test_a_command_writes_progress_lines_into_a_log(tmp_path: Path) -> None:
     """The real command, its standard error a file; lines of the sort that a job of a cluster leaves, only more often."""
     make_cohort(tmp_path)
     arguments = ("prototypes", "feats", "-C", "2", "-o", "p.safetensors", "-j", "1")

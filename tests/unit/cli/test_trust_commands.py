@@ -30,7 +30,7 @@ def prototypes(cohort, panther):
 
 
 @pytest.mark.slow
-def test_auto_finds_the_five_tissues_and_says_why(cohort, panther, tmp_path):
+def test_auto_finds_the_five_tissues_and_gives_the_reason(cohort, panther, tmp_path):
     out, err = panther(
         "prototypes",
         cohort / "features",
@@ -57,7 +57,7 @@ def test_choose_c_prints_a_table_json_and_a_picture(cohort, panther, tmp_path):
     assert strict_json(out)["recommended"] == 5
 
 
-def test_compare_prototypes_tells_splits_in_words_json_and_a_picture(cohort, prototypes, panther, tmp_path):
+def test_compare_prototypes_reports_splits_in_text_json_and_a_picture(cohort, prototypes, panther, tmp_path):
     panther("prototypes", cohort / "features", "-C", 6, "--sample", 4000, "-o", tmp_path / "six.safetensors", "-j", 1)
     out, _ = panther("compare-prototypes", prototypes, tmp_path / "six.safetensors", "--plot", tmp_path / "m.svg")
     assert "5 of 5 pairs are the same" in out
@@ -101,7 +101,7 @@ def test_shift_reads_sites_from_embeddings_of_either_format(cohort, prototypes, 
     assert "separate the 2 sites" in out
 
 
-def test_sites_are_centred_also_a_later_one_and_shift_says_what_became_of_them(cohort, prototypes, panther, tmp_path):
+def test_sites_and_a_later_site_are_centred_and_shift_measures_the_effect(cohort, prototypes, panther, tmp_path):
     """The cohort's patients dealt out to three sites, of which the third is not in the training table."""
     rows = list(csv.DictReader((cohort / "cohort.csv").read_text().splitlines()))
     patients = sorted({row["case_id"] for row in rows})
@@ -152,7 +152,7 @@ def test_sites_are_centred_also_a_later_one_and_shift_says_what_became_of_them(c
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_a_sentence(
+def test_impossible_requests_are_refused_with_the_culprit(
     arguments, words, cohort, prototypes, panther, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)

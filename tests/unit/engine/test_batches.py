@@ -43,7 +43,7 @@ def test_the_last_items_go_in_small_portions():
     assert all(b <= a for a, b in pairwise(found[1:]))
 
 
-def test_large_results_bound_what_is_under_way():
+def test_large_results_bound_the_items_in_flight():
     team, large = Idle(4, 1e-3), MAX_WAITING // 100
     assert max(sizes(1000, team, seconds=1e-4, result=large)) <= 100 // 2
     batches = Batches(range(1000), team)
@@ -52,7 +52,7 @@ def test_large_results_bound_what_is_under_way():
     assert not batches.full(7)  # two for each worker, whatever they weigh
 
 
-def test_who_asks_for_few_items_ahead_gets_them_one_by_one():
+def test_few_items_ahead_travel_one_by_one():
     assert set(sizes(200, Idle(2, 1e-4), seconds=1e-4, ahead=1)) == {1}
 
 

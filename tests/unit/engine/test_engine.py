@@ -65,7 +65,7 @@ def launch(number: int) -> int | Launched[tuple[int, int]]:
     return Launched(wait, lambda: _begun[-1] >= number + 2)
 
 
-def test_what_is_launched_is_taken_when_it_is_there_and_waited_for_when_all_items_have_begun():
+def test_launched_values_are_taken_when_ready_and_awaited_after_all_items_began():
     _begun.clear()
     done = attempt_all(launch, list(range(8)))
     values = [(0, 3), (1, 4), (4, 4), None, 16, (25, 6), None, (49, 6)]
@@ -75,7 +75,7 @@ def test_what_is_launched_is_taken_when_it_is_there_and_waited_for_when_all_item
 
 
 @pytest.mark.parametrize("workers", [None, 2])
-def test_nothing_that_is_only_launched_comes_back(workers):
+def test_no_launched_value_is_returned_before_it_is_ready(workers):
     with nullcontext() if workers is None else open_executor(workers) as executor:
         outcomes = list(map_slides(launch, range(8), executor))
     values = [
@@ -117,7 +117,7 @@ def test_values_and_failures_are_collected_under_the_names_of_their_items(worker
 
 
 @pytest.mark.parametrize("workers", [None, 2])
-def test_a_stream_yields_what_went_well_and_keeps_apart_what_failed_and_what_was_never_meant(workers):
+def test_a_stream_yields_values_and_collects_failures_and_skipped_items(workers):
     failures: dict[str, str] = {}
     skipped: set[str] = set()
     with nullcontext(LOCAL) if workers is None else open_work(workers) as work:
@@ -134,7 +134,7 @@ def test_a_stream_hands_on_each_value_before_the_next_is_worked_on():
     assert worked == [0]
 
 
-def test_the_only_item_that_was_asked_for_fails_where_it_holds_something_else():
+def test_the_only_item_fails_where_it_is_no_bag():
     assert collect(only_even, [1], "squaring") == ({}, {"1": "1: no bag."})
 
 
@@ -160,7 +160,7 @@ def test_where_an_unexpected_error_came_from_is_logged(caplog):
     assert "in square" in caplog.text
 
 
-def test_every_call_has_one_thread_and_the_caller_keeps_his():
+def test_every_call_has_one_thread_and_the_caller_keeps_its_threads():
     torch.set_num_threads(2)
     assert [o.value for o in map_slides(threads, range(2))] == [1, 1]
     assert torch.get_num_threads() == 2
@@ -172,7 +172,7 @@ def threads_of_kernels(_: int) -> int:
     return kernel_threads()
 
 
-def test_kernels_whose_bytes_do_not_depend_on_threads_have_those_that_are_idle():
+def test_compiled_kernels_use_idle_threads():
     with open_executor(2) as pool:
         assert [r.value for r in map_slides(threads_of_kernels, [0], pool)] == [2]
         assert [r.value for r in map_slides(threads_of_kernels, range(3), pool)] == [1, 1, 1]

@@ -36,11 +36,11 @@ def test_no_limit_and_no_control_groups_are_no_limit(tmp_path):
     assert not list(_memory_left(tmp_path / "nothing", tmp_path))
 
 
-def test_there_is_memory_here():
+def test_free_memory_is_positive_and_at_most_the_total():
     assert 0 < free_memory() <= psutil.virtual_memory().total
 
 
-def test_what_all_cores_may_want_is_at_most_half_of_what_is_free(monkeypatch):
+def test_caches_of_all_cores_take_at_most_half_of_the_free_memory(monkeypatch):
     monkeypatch.setattr(machine, "free_memory", lambda: 200 * SMALL * cores())
     assert is_spare(100 * SMALL)
     assert not is_spare(100 * SMALL + 1)

@@ -136,7 +136,7 @@ def test_slides_with_zero_patches_are_reported_and_do_no_harm():
         fit_bags([Bag("none", torch.empty(0, 8))], KMeansSettings(1, sample=1))
 
 
-def test_collapse_is_said_in_words():
+def test_collapsed_prototypes_are_reported():
     x = torch.cat(
         [torch.zeros(1000, 4) + 0.001 * torch.randn(1000, 4), torch.full((1, 4), 90.0), torch.full((1, 4), -90.0)]
     )
@@ -151,13 +151,13 @@ def test_more_prototypes_than_patches_are_refused():
         KMeansSettings(30_000)
 
 
-def test_one_prototype_dominates_nobody():
+def test_a_single_prototype_dominates_no_slide():
     p = fit_bags(cohort()[0], KMeansSettings(1, **SMALL)).prototypes
     assert p.diagnostics["warnings"] == []
     assert p.diagnostics["dominated_slides"] == {}
 
 
-def test_the_front_door_takes_arrays_and_a_table_and_warns_of_what_was_left_out():
+def test_fit_prototypes_takes_arrays_and_a_table_and_warns_of_missing_slides():
     bags, _ = cohort()
     settings = {"sample": 400, "restarts": 2, "passes": 1, "seed": 1}
     arrays = {bag.sample: bag.features[0 : len(bag)].numpy() for bag in bags}

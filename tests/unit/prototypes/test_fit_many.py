@@ -105,7 +105,7 @@ def test_a_bag_is_opened_and_read_once_a_walk_whatever_the_number_of_fits():
         assert bag.rows_read["rows"] <= (walks - 1) * len(bag.bag)  # looking reads no rows
 
 
-def test_fits_whose_samples_are_too_large_together_walk_in_groups_and_give_the_same(tmp_path):
+def test_fits_with_samples_too_large_together_run_in_groups_with_equal_results(tmp_path):
     bags = [Counted(bag) for bag in cohort(n=300)]
     room = 600 * 8 * 4 * 4.5 / 1e9  # two samples of 600 patches and a copy of each
     fits = [(bags, replace(SETTINGS, seed=seed, memory_gb=room)) for seed in range(5)]
@@ -155,7 +155,7 @@ def test_folds_hold_the_patches_that_they_have_in_common_once():
 
 
 @pytest.mark.parametrize(("settings", "drawn"), [({}, 0), ({"normalise": True}, 0), ({"seed": 1}, 8)])
-def test_what_was_drawn_is_let_go_where_nobody_gathers_it_again(settings, drawn, monkeypatch):
+def test_drawn_patches_are_freed_where_no_fit_gathers_them_again(settings, drawn, monkeypatch):
     rows, held = [], []
 
     def draw(*arguments):

@@ -63,7 +63,7 @@ def lloyd_from(x, start, **more):
 
 @pytest.mark.parametrize("clusters", [3, 16, 21])
 @pytest.mark.parametrize("bad", [torch.nan, 1e30])
-def test_a_patch_without_distances_is_some_cluster_that_there_is(bad, clusters):
+def test_a_patch_without_finite_distances_gets_a_valid_cluster(bad, clusters):
     library = compiled_kernel()
     if library is None:
         pytest.skip("there is no compiled kernel")
@@ -163,13 +163,13 @@ def test_fewer_different_patches_than_prototypes_are_refused():
     share=st.sampled_from(["proportional", "equal"]),
 )
 @settings(max_examples=150, deadline=None)
-def test_the_sample_has_the_size_asked_for_and_no_slide_gives_more_than_it_has(counts, size, share):
+def test_the_sample_has_its_size_and_no_slide_gives_more_than_it_has(counts, size, share):
     taken = allocate(counts, size, share)
     assert sum(taken) == min(size, sum(counts))
     assert all(0 <= n <= count for n, count in zip(taken, counts, strict=True))
 
 
-def test_shares_are_proportional_or_equal_as_asked():
+def test_shares_are_proportional_or_equal():
     assert allocate([100, 300], 40, "proportional") == [10, 30]
     assert allocate([100, 300], 40, "equal") == [20, 20]
     assert allocate([5, 300, 300], 65, "equal") == [5, 30, 30]
