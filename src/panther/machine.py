@@ -140,26 +140,18 @@ def free_memory() -> int:
 
 
 def _memory_left(groups: Path, tree: Path) -> Iterator[int]:
-    """Bytes left of the limit of each control group that this process is in, and of the groups around it."""
-    for top, group_path, version in _memory_groups(groups, tree):
-        limit, used, cached = VERSIONS[version]
-        for group in (top / group_path, *(top / around for around in group_path.parents)):
+    """Bytes left of the memory limit of each control group that this process is in, and of the groups around it."""
+    for line in groups.read_text().splitlines() if groups.is_file() else ():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        top, (limit, used, cached) = (tree / "memory", VERSIONS[1]) if controllers else (tree, VERSIONS[2])
+        group = Path(path.lstrip("/"))
+        for folder in (top / group, *(top / parent for parent in group.parents)):
             with suppress(OSError, ValueError, KeyError):  # "max", or a tree that a container does not see
-                most, taken = (int((group / name).read_text()) for name in (limit, used))
-                stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-                yield max(0, most - taken + sum(int(stat[name]) for name in cached))
-
-
-def _memory_groups(groups: Path, tree: Path) -> Iterator[tuple[Path, Path, int]]:
-    """Root of the tree of groups, the group of this process, and the version of control groups."""
-    with suppress(OSError):
-        for line in groups.read_text().splitlines():
-            _, kinds, path = line.split(":", 2)
-            group = Path(path.lstrip("/"))
-            if "memory" in kinds.split(","):
-                yield tree / "memory", group, 1
-            elif not kinds:
-                yield tree, group, 2
+                size, taken = (int((folder / name).read_text()) for name in (limit, used))
+                stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+                yield max(0, size - taken + sum(int(stat[name]) for name in cached))
 
 
 PRELOAD = ("torch", "panther.engine", "h5py")  # imported by the fork server
