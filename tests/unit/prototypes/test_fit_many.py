@@ -3,7 +3,6 @@
 import os
 import signal
 import weakref
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,42 +21,29 @@ from panther.prototypes.patches import choose_rows, draw_patches, plan_draw, sca
 from panther.storage.bags import list_bags
 from panther.storage.prototypes import save_prototypes
 from panther.types import Bag
+from reading import Counts, counted
 
 SETTINGS = KMeansSettings(4, sample=600, restarts=2, passes=2)
 
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """A bag that counts how often it is opened and how many of its rows are read."""
+    """A bag that counts how often it is opened and what is read of it."""
 
     bag: Bag
-    opened: Counter = field(default_factory=Counter)
-    rows_read: Counter = field(default_factory=Counter)
+    counts: Counts = field(default_factory=Counts)
+    files: tuple[Path, ...] = ()
 
     @property
     def sample(self):
         return self.bag.sample
 
     @property
-    def files(self):
-        return ()
-
-    @property
-    def shape(self):
-        return self.bag.features.shape
-
-    @property
-    def dtype(self):
-        return self.bag.features.dtype
+    def opened(self):
+        return len(self.counts.opened)
 
     def open(self):
-        self.opened["times"] += 1
-        return replace(self.bag, features=self)
-
-    def __getitem__(self, rows):
-        block = self.bag.features[rows]
-        self.rows_read["rows"] += len(block)
-        return block
+        return counted(self.bag, self.counts)
 
 
 def cohort(slides=8, n=700, d=8):
@@ -101,8 +87,8 @@ def test_a_bag_is_opened_and_read_once_a_walk_whatever_the_number_of_fits():
     walks = 2 + max(settings.passes for _, settings in fits) + 1  # look, sample, passes, measure
     fit_many(fits)
     for bag in bags:
-        assert bag.opened["times"] <= walks
-        assert bag.rows_read["rows"] <= (walks - 1) * len(bag.bag)  # looking reads no rows
+        assert bag.opened <= walks
+        assert bag.counts.bytes <= (walks - 1) * len(bag.bag) * 8 * 4  # looking reads no rows
 
 
 def test_fits_with_samples_too_large_together_run_in_groups_with_equal_results(tmp_path):
@@ -111,7 +97,7 @@ def test_fits_with_samples_too_large_together_run_in_groups_with_equal_results(t
     fits = [(bags, replace(SETTINGS, seed=seed, memory_gb=room)) for seed in range(5)]
     together = fit_many(fits)
     walks = 1 + 3 * (1 + SETTINGS.passes + 1)  # five samples, two at a time: three groups
-    assert {bag.opened["times"] for bag in bags} == {walks}
+    assert {bag.opened for bag in bags} == {walks}
     assert [saved(f, tmp_path / "a") for f in together] == [saved(fit_bags(*fit), tmp_path / "a") for fit in fits]
 
 
@@ -119,10 +105,10 @@ def test_fits_walk_in_groups_where_a_job_has_little_memory(tmp_path, monkeypatch
     bags = [Counted(bag) for bag in cohort(n=300)]
     fits = [(bags, replace(SETTINGS, seed=seed)) for seed in range(4)]
     usual = [saved(f, tmp_path / "a") for f in fit_many(fits)]
-    before = bags[0].opened["times"]
+    before = bags[0].opened
     monkeypatch.setattr(fit, "free_memory", lambda: int(600 * 8 * 4 * 4.5) + fit.WORKER_BYTES * cores())
     assert [saved(f, tmp_path / "a") for f in fit_many(fits)] == usual
-    assert bags[0].opened["times"] - before == 1 + 2 * (1 + SETTINGS.passes + 1)  # four samples, two at a time
+    assert bags[0].opened - before == 1 + 2 * (1 + SETTINGS.passes + 1)  # four samples, two at a time
 
 
 def test_passes_go_forwards_and_backwards_by_turns():
@@ -179,7 +165,7 @@ def test_equal_samples_are_held_once():
     bags = [Counted(bag) for bag in cohort(n=300)]
     room = 600 * 8 * 4 * 2.5 / 1e9  # one sample and its copy
     fit_many([(bags, replace(SETTINGS, n_prototypes=c, memory_gb=room)) for c in (2, 3, 4, 5)])
-    assert {bag.opened["times"] for bag in bags} == {1 + 1 + SETTINGS.passes + 1}  # one group
+    assert {bag.opened for bag in bags} == {1 + 1 + SETTINGS.passes + 1}  # one group
 
 
 def test_an_impossible_fit_does_not_stop_the_others(tmp_path):
