@@ -36,6 +36,12 @@ def threads(_: int) -> int:
     return torch.get_num_threads()
 
 
+@pytest.fixture(scope="module", params=[None, 2], ids=["in this process", "two workers"])
+def work(request):
+    with nullcontext(LOCAL) if request.param is None else open_work(request.param) as work:
+        yield work
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_outcomes_come_in_order_and_a_failure_does_not_stop_the_others(workers):
     with open_executor(workers) as executor:
@@ -74,10 +80,8 @@ def test_launched_values_are_taken_when_ready_and_awaited_after_all_items_began(
     assert attempt_all(launch, []) == []
 
 
-@pytest.mark.parametrize("workers", [None, 2])
-def test_no_launched_value_is_returned_before_it_is_ready(workers):
-    with nullcontext() if workers is None else open_executor(workers) as executor:
-        outcomes = list(map_slides(launch, range(8), executor))
+def test_no_launched_value_is_returned_before_it_is_ready(work):
+    outcomes = list(map_slides(launch, range(8), work.executor))
     values = [
         outcome.value if outcome.value is None else outcome.value[0] for outcome in outcomes if outcome.index != 4
     ]
@@ -105,23 +109,19 @@ def square_of(slide: Slide) -> int:
     return square(slide.number)
 
 
-@pytest.mark.parametrize("workers", [None, 2])
-def test_values_and_failures_are_collected_under_the_names_of_their_items(workers):
+def test_values_and_failures_are_collected_under_the_names_of_their_items(work):
     slides = [Slide(name, number) for number, name in enumerate("abcdef")]
-    with nullcontext(LOCAL) if workers is None else open_work(workers) as work:
-        values, failures = collect(square_of, slides, "squaring", work)
+    values, failures = collect(square_of, slides, "squaring", work)
     assert values == {"a": 0, "b": 1, "c": 4, "e": 16}
     assert list(failures) == ["d", "f"]
     assert failures["d"] == "three is refused"
     assert failures["f"].startswith("f: unexpected KeyError")
 
 
-@pytest.mark.parametrize("workers", [None, 2])
-def test_a_stream_yields_values_and_collects_failures_and_skipped_items(workers):
+def test_a_stream_yields_values_and_collects_failures_and_skipped_items(work):
     failures: dict[str, str] = {}
     skipped: set[str] = set()
-    with nullcontext(LOCAL) if workers is None else open_work(workers) as work:
-        found = list(stream(only_even, range(6), "squaring", work, failures, skipped))
+    found = list(stream(only_even, range(6), "squaring", work, failures, skipped))
     assert found == [(0, 0), (2, 4), (4, 16)]
     assert failures == {"3": "3: damaged."}
     assert skipped == {"1", "5"}
@@ -138,12 +138,10 @@ def test_the_only_item_fails_where_it_is_no_bag():
     assert collect(only_even, [1], "squaring") == ({}, {"1": "1: no bag."})
 
 
-@pytest.mark.parametrize("workers", [None, 2])
-def test_all_values_come_in_order_or_the_first_failure_is_raised(workers):
-    with nullcontext(LOCAL) if workers is None else open_work(workers) as work:
-        assert map_all(square, [2, 1, 0], "squaring", work) == [4, 1, 0]
-        with pytest.raises(InputError, match="three is refused"):
-            map_all(square, range(8), "squaring", work)
+def test_all_values_come_in_order_or_the_first_failure_is_raised(work):
+    assert map_all(square, [2, 1, 0], "squaring", work) == [4, 1, 0]
+    with pytest.raises(InputError, match="three is refused"):
+        map_all(square, range(8), "squaring", work)
 
 
 def test_a_progress_bar_shows_what_is_done_and_how_much_of_it():
