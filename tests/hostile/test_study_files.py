@@ -22,7 +22,7 @@ MISTAKES = {
     "method twice": ({"methods": ["ot", "ot"]}, "twice"),
     "label": ({"task": {"label": "subtpe"}}, "did you mean 'subtype'"),
     "column of splits": ({"splits": {"column": "fold"}}, "fold"),
-    "column as folder": ({"splits": "subtype"}, "{column: subtype}"),
+    "column as folder": ({"splits": "subtype"}, "subtype: "),
     "folds of one": ({"splits": {"column": "slide_id"}}, "slide_id"),
     "no features": ({"features": {"lab": "feats", "other": "nowhere"}}, "nowhere"),
     "seed beyond": ({"seeds": [2**63]}, "seeds"),
