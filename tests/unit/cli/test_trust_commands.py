@@ -132,7 +132,7 @@ def test_sites_and_a_later_site_are_centred_and_shift_measures_the_effect(cohort
     _, err = panther("shift", tmp_path / "s.h5ad", *of, "--label", "grade", code=2)
     assert "no column 'grade'" in err
     out, _ = panther("shift", tmp_path / "s.h5ad", *of, "--label", "subtype", "--against", tmp_path / "plain.h5ad")
-    assert "The site nearly decides subtype" in out
+    assert "The site nearly determines subtype" in out
     assert "of the same 12 patients" in out
 
 
