@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from panther.aggregators import build
-from panther.engine import HERE, Work, stream
+from panther.engine import LOCAL, Work, stream
 from panther.errors import InputError
 from panther.evaluation.intervals import Interval
 from panther.explain.geometry import Grid, grid
@@ -312,7 +312,7 @@ def atlas_of(
     settings: AtlasSettings | None = None,
     factors: Sequence[Factor] = (),
     *,
-    work: Work = HERE,
+    work: Work = LOCAL,
 ) -> Atlas:
     """Describe the slides one by one, keeping a few candidates per prototype, then summarise over patients and read the exemplars."""
     settings = settings or AtlasSettings()
