@@ -1,16 +1,15 @@
 """Slide embeddings in memory and on disk, written and read back: AnnData (.h5ad, opens in scanpy) or a plain .npz."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from panther.errors import InputError, suggestion
+from panther.errors import InputError, plain, suggestion
 from panther.machine import reading
 from panther.rows import as_tensor
 from panther.storage.files import read_errors
@@ -306,70 +305,74 @@ class Embeddings:
         )
 
 
-class Content(NamedTuple):
-    """Content of a file, or of AnnData."""
-
-    samples: list[str]
-    weights: np.ndarray | None  # (n, C)
-    columns: dict[str, list[str]]  # of the observations, as text
-    names: list[str]  # of the variables
-    about: Mapping[str, Any]  # settings, and the hash of the prototypes
-    # (n, D) array or tensor; of an .h5ad in another process, where its bytes lie in the file; None: sparse
-    vectors: Any
-
-
 def open_embeddings(path: Path) -> Embeddings:
-    """Embeddings of a file of `panther embed` (.h5ad, .npz); vectors of an .h5ad are mapped where their bytes lie in the file as they are."""
-    return _checked(path, _read(path))
+    """Embeddings of a file of `panther embed` (.h5ad); vectors that are stored contiguously are memory-mapped."""
+    return _checked(_read(path))
 
 
 def read_vectors(path: Path) -> tuple[list[str], np.ndarray, str | None]:
-    """Samples, vectors (n, D) and the hash of the prototypes of an embeddings file, None where the file has none."""
-    embeddings = _checked(path, _read(path)._replace(weights=None))
+    """Samples, vectors (n, D) and the hash of the prototypes (None: not in the file) of an embeddings file; proportions are not checked."""
+    embeddings = _checked(replace(_read(path), weights=None))
     return list(embeddings.samples), embeddings.rows[:].numpy(), embeddings.made_with
 
 
 def read_weights(path: Path, needed: str, *wanted: str) -> tuple[list[str], np.ndarray, dict[str, list[str]]]:
-    """Samples, mixture weights (n, C) and columns (as text) of an embeddings file; the ``needed`` column must be there."""
-    content = _read(path)
-    columns = content.columns
-    if content.weights is None:
+    """Samples, mixture weights (n, C) and columns (as text) of an embeddings file; the ``needed`` column must exist."""
+    embeddings = _read(path)
+    columns = embeddings.columns
+    if embeddings.weights is None:
         raise InputError(f"{path}: holds no proportions (pi); embed with panther, protocounts or h2t")
-    check_weights(path, content.samples, content.weights, columns)
+    _check_weights(embeddings)
     if needed not in columns:
         raise InputError(f"{path}: no column {needed!r} among {', '.join(sorted(columns))}; `table=` adds columns")
     if missing := sum(value in ("", "nan") for value in columns[needed]):
         raise InputError(f"{path}: {missing} samples have no {needed}")
-    return content.samples, content.weights, {n: columns[n] for n in (needed, *wanted) if n in columns}
+    return list(embeddings.samples), embeddings.weights, {n: columns[n] for n in (needed, *wanted) if n in columns}
 
 
-def _read(path: Path) -> Content:
-    if path.suffix not in READERS:
-        raise InputError(f"{path}: not an embeddings file, expected {' or '.join(READERS)}")
+def _read(path: Path) -> Embeddings:
+    if path.suffix != ".h5ad":
+        raise InputError(f"{path}: not an embeddings file, expected .h5ad")
     if not path.exists():
         raise InputError(f"{path}: there is no such file; write embeddings with `panther embed`")
     with read_errors(path, "file of embeddings", AGAIN):
-        return READERS[path.suffix](path)
+        embeddings: Embeddings = call_isolated(_read_h5ad, path)
+        if isinstance(embeddings.rows, tuple):
+            dtype, offset, shape = embeddings.rows
+            check_numbers("X", dtype)
+            return replace(embeddings, rows=mapped(path, dtype, offset, shape))
+        return embeddings
 
 
-def _checked(source: Path | str, content: Content) -> Embeddings:
-    samples, weights, vectors = content.samples, content.weights, content.vectors
-    if weights is not None:
-        check_weights(source, samples, weights, content.columns)
-    if vectors is None:
-        raise InputError(f"{source}: X is sparse, expected a dense matrix; {AGAIN}")
-    rows = as_tensor(f"{source}: X", vectors)
-    fits = rows.ndim == 2 and rows.is_floating_point() and len(set(samples)) == len(samples) == len(rows)
-    if not fits or 0 in rows.shape:
-        raise InputError(f"{source}: X is {tuple(rows.shape)} of {rows.dtype} for {len(samples)} samples; {AGAIN}")
-    made_with, settings = content.about.get("prototypes_hash"), content.about.get("settings", {})
+def _read_h5ad(path: Path) -> Embeddings:
+    """Content of an .h5ad; a contiguous `X` as (dtype, offset, shape), to be mapped by the process that uses it, a sparse one as None."""
+    import h5py
+    from anndata.io import read_elem
+
+    with reading(), h5py.File(path, "r") as h5:
+        obs, var, uns = read_elem(h5["obs"]), read_elem(h5["var"]), h5.get("uns/panther", {})
+        about = {name: read_elem(uns[name]) for name in ("prototypes_hash", "settings") if name in uns}
+        weights = read_elem(h5["obsm/pi"]) if "obsm/pi" in h5 else None
+        x, rows = h5["X"], None
+        if isinstance(x, h5py.Dataset):
+            if x.is_virtual or x.external:
+                raise InputError("X lies in other files")
+            offset = x.id.get_offset()  # None where it is in chunks, or was never written
+            rows = x[...] if offset is None or not x.dtype.isnative or 0 in x.shape else (x.dtype, offset, x.shape)
+        return _embeddings(str(path), obs, var, weights, about, rows)
+
+
+def _embeddings(
+    source: str, obs: "pd.DataFrame", var: "pd.DataFrame", weights: Any, about: Mapping[str, Any], rows: Any
+) -> Embeddings:
+    made_with, settings = about.get("prototypes_hash"), plain(about.get("settings", {}))
     return Embeddings(
-        str(source),
-        tuple(samples),
+        source,
+        tuple(map(str, obs.index)),
         rows,
-        None if weights is None else weights.astype(np.float64),
-        mixture_components(content.names),
-        content.columns,
+        None if weights is None else np.asarray(weights),
+        mixture_components([str(name) for name in var.index]),
+        {str(name): [str(value) for value in obs[name]] for name in obs.columns},
         None if made_with is None else str(made_with),
         {  # lists were written as JSON text, see `_storable`
             name: json.loads(value) if isinstance(value, str) and value.startswith("[") else value
@@ -378,16 +381,27 @@ def _checked(source: Path | str, content: Content) -> Embeddings:
     )
 
 
-def check_weights(
-    source: Path | str, samples: list[str], weights: np.ndarray, columns: Mapping[str, list[str]]
-) -> None:
-    """Refuse proportions that are none, and tables whose parts are not of one cohort."""
+def _checked(embeddings: Embeddings) -> Embeddings:
+    source, samples, weights = embeddings.source, embeddings.samples, embeddings.weights
+    if weights is not None:
+        _check_weights(embeddings)
+        weights = weights.astype(np.float64)
+    if embeddings.rows is None:
+        raise InputError(f"{source}: X is sparse, expected a dense matrix; {AGAIN}")
+    rows = as_tensor(f"{source}: X", embeddings.rows)
+    fits = rows.ndim == 2 and rows.is_floating_point() and len(set(samples)) == len(samples) == len(rows)
+    if not fits or 0 in rows.shape:
+        raise InputError(f"{source}: X is {tuple(rows.shape)} of {rows.dtype} for {len(samples)} samples; {AGAIN}")
+    return replace(embeddings, rows=rows, weights=weights)
+
+
+def _check_weights(embeddings: Embeddings) -> None:
+    """Refuse invalid proportions, and samples that repeat."""
+    source, samples, weights = embeddings.source, embeddings.samples, np.asarray(embeddings.weights)
     if weights.ndim != 2 or weights.dtype.kind not in "fiu" or len(weights) != len(samples) or 0 in weights.shape:
         raise InputError(f"{source}: pi is {weights.shape} of {weights.dtype} for {len(samples)} samples; {AGAIN}")
-    uneven = [name for name, values in columns.items() if len(values) != len(samples)]
-    if uneven or len(set(samples)) != len(samples):
-        what = f"the column {uneven[0]!r} has another length" if uneven else "a sample is there twice"
-        raise InputError(f"{source}: {what}; {AGAIN}")
+    if len(set(samples)) != len(samples):
+        raise InputError(f"{source}: a sample is there twice; {AGAIN}")
     with np.errstate(invalid="ignore"):
         bad = np.flatnonzero(~np.isfinite(weights).all(1) | (weights < 0).any(1) | ~(weights.sum(1) > 0))
     if len(bad):
@@ -395,87 +409,21 @@ def check_weights(
         raise InputError(f"{source}: proportions of {len(bad)} samples are NaN, negative or all zero, e.g. of {first}")
 
 
-def _read_h5ad(path: Path) -> Content:
-    content: Content = call_isolated(_h5ad, path)
-    if not isinstance(content.vectors, tuple):
-        return content
-    dtype, offset, shape = content.vectors
-    check_numbers("X", dtype)
-    return content._replace(vectors=mapped(path, dtype, offset, shape))
-
-
-def _h5ad(path: Path) -> Content:
-    import h5py
-
-    with opened_anndata(path) as table:
-        weights = np.asarray(table.obsm["pi"]) if "pi" in table.obsm else None
-        samples, names = ([str(name) for name in axis] for axis in (table.obs_names, table.var_names))
-        columns = _as_text(table.obs)
-    with reading(), h5py.File(path, "r") as h5:
-        stored, x = h5.get("uns/panther", {}), h5["X"]
-        about: dict[str, Any] = {name: _plain_scalar(stored[name]) for name in ("prototypes_hash",) if name in stored}
-        about["settings"] = {name: _plain_scalar(value) for name, value in stored.get("settings", {}).items()}
-        if not isinstance(x, h5py.Dataset):
-            return Content(samples, weights, columns, names, about, None)
-        if x.is_virtual or x.external:
-            raise InputError("X lies in other files")
-        offset = x.id.get_offset()  # None where it is in chunks, or was never written
-        in_file = offset is not None and x.dtype.isnative and 0 not in x.shape
-        return Content(samples, weights, columns, names, about, (x.dtype, offset, x.shape) if in_file else x[...])
-
-
-def _as_text(table: Any) -> dict[str, list[str]]:
-    """Columns of a DataFrame."""
-    return {str(name): [str(value) for value in table[name]] for name in table.columns}
-
-
-def _plain_scalar(value: Any) -> Any:
-    """Scalar of HDF5 as Python's own."""
-    scalar = value[()]
-    return scalar.decode() if isinstance(scalar, bytes) else scalar.item() if hasattr(scalar, "item") else scalar
-
-
-@contextmanager
-def opened_anndata(path: Path) -> "Iterator[anndata.AnnData]":
-    """AnnData whose matrix stays in the file; a ValueError where it is none, whatever a damaged one makes anndata raise."""
-    import anndata
-
-    try:
-        with reading():
-            table = anndata.read_h5ad(path, backed="r")
-            try:
-                yield table
-            finally:
-                table.file.close()
-    except (OSError, MemoryError, InputError):
-        raise
-    except Exception as error:
-        raise ValueError(str(error)) from error
-
-
 def matrix_of_h5ad(path: Path, key: str | None) -> tuple[list[str], np.ndarray]:
     """Names of the observations, and `X` or `obsm/NAME`."""
-    with opened_anndata(path) as table:
-        known = (["X"] if table.shape[1] else []) + [f"obsm/{name}" for name in table.obsm]
+    import h5py
+    from anndata.io import read_elem
+
+    with reading(), h5py.File(path, "r") as h5:
+        known = (["X"] if "X" in h5 else []) + [f"obsm/{name}" for name in h5.get("obsm", {})]
         wanted = f"obsm/{key}" if f"obsm/{key}" in known else key or "X"
         if wanted not in known:
             raise InputError(f"{path}: there is no {wanted!r}; {suggestion(wanted, known)}")
-        values = table.X[:] if wanted == "X" else table.obsm[wanted.removeprefix("obsm/")]
-        matrix = np.asarray(values.todense() if hasattr(values, "todense") else values)
-        return [str(name) for name in table.obs_names], matrix
+        return [str(name) for name in read_elem(h5["obs"]).index], _dense(read_elem(h5[wanted]))
 
 
-def _read_npz(path: Path) -> Content:
-    # opened here, because np.load leaves a file open that turns out to be no archive
-    with path.open("rb") as handle, np.load(handle, allow_pickle=False) as arrays:
-        columns = {n.removeprefix("obs_"): [str(v) for v in arrays[n]] for n in arrays.files if n.startswith("obs_")}
-        about = json.loads(str(arrays["panther"])) if "panther" in arrays.files else {}
-        names = [str(name) for name in arrays["columns"]] if "columns" in arrays.files else []
-        weights = arrays["pi"] if "pi" in arrays.files else None
-        return Content([str(s) for s in arrays["samples"]], weights, columns, names, about, arrays["X"])
-
-
-READERS: dict[str, Callable[[Path], Content]] = {".h5ad": _read_h5ad, ".npz": _read_npz}
+def _dense(matrix: Any) -> np.ndarray:
+    return np.asarray(matrix.todense() if hasattr(matrix, "todense") else matrix)
 
 
 def is_in_memory(value: object) -> bool:
@@ -489,11 +437,8 @@ def of_memory(value: Any) -> Embeddings:
     if isinstance(value, Embeddings):
         return value
     data = value.to_anndata() if isinstance(value, EmbeddingTable) else value
-    samples, names = ([str(name) for name in axis] for axis in (data.obs_names, data.var_names))
-    weights = np.asarray(data.obsm["pi"], np.float64) if "pi" in data.obsm else None
-    matrix = np.asarray(data.X.todense() if hasattr(data.X, "todense") else data.X)
-    content = Content(samples, weights, _as_text(data.obs), names, data.uns.get("panther", {}), matrix)
-    return _checked("The embeddings", content)
+    about, matrix = data.uns.get("panther", {}), None if data.X is None else _dense(data.X)
+    return _checked(_embeddings("The embeddings", data.obs, data.var, data.obsm.get("pi"), about, matrix))
 
 
 def load_published_embeddings(path: Path) -> dict[str, np.ndarray]:

@@ -305,7 +305,7 @@ def shift(
     Parameters
     ----------
     embeddings : path
-        Embeddings with proportions, .h5ad or .npz.
+        Embeddings with proportions, .h5ad.
     site_column, patient_column : str, optional
         Columns of the embeddings, by default `tissue_source_site` and `case_id`; without patients samples count by themselves.
     label : str, optional

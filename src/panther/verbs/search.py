@@ -42,7 +42,7 @@ def similar(
     Parameters
     ----------
     embeddings : EmbeddingTable, AnnData or path
-        Embeddings of the cohort (`.h5ad`, searched on disk, or `.npz`), or vectors of a slide encoder.
+        Embeddings of the cohort (`.h5ad`, searched on disk), or vectors of a slide encoder.
     query : str, path or bag
         A slide of the embeddings by its name; or a new slide's features (a file, a bag or an array), with ``prototypes``.
     k : int, default=10
@@ -159,7 +159,7 @@ def retrieval(
     Parameters
     ----------
     embeddings : EmbeddingTable, AnnData, path, list of paths, or mapping of names to them
-        Embeddings (.h5ad or .npz), or vectors of slide encoders; several are compared with the first, on the slides that all have.
+        Embeddings (.h5ad), or vectors of slide encoders; several are compared with the first, on the slides that all have.
     table : path or DataFrame, optional
         Clinical table with the label; by default the embeddings' columns.
     label : str

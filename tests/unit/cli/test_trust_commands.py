@@ -83,23 +83,12 @@ def test_every_method_embeds_a_cohort(method, cohort, prototypes, run, tmp_path)
     assert set(table.var["statistic"].unique()) <= statistics
 
 
-def test_shift_reads_sites_from_embeddings_of_either_format(cohort, prototypes, run, tmp_path):
-    for name in ("s.h5ad", "s.npz"):
-        run(
-            "embed",
-            cohort / "features",
-            "-p",
-            prototypes,
-            "-o",
-            tmp_path / name,
-            "--table",
-            cohort / "cohort.csv",
-            "-j",
-            1,
-        )
-        found = strict_json(run("shift", tmp_path / name, "--site-column", "subtype", "--json")[0])
-        assert found["alarm"]  # the two "sites" differ in their tissue by construction
-        assert sum(found["sites"].values()) == 12  # patients
+def test_shift_reads_sites_from_embeddings(cohort, prototypes, run, tmp_path):
+    embeddings, table = tmp_path / "s.h5ad", cohort / "cohort.csv"
+    run("embed", cohort / "features", "-p", prototypes, "-o", embeddings, "--table", table, "-j", 1)
+    found = strict_json(run("shift", embeddings, "--site-column", "subtype", "--json")[0])
+    assert found["alarm"]  # the two "sites" differ in their tissue by construction
+    assert sum(found["sites"].values()) == 12  # patients
     out, _ = run("shift", tmp_path / "s.h5ad", "--site-column", "subtype")
     assert "separate the 2 sites" in out
 

@@ -26,9 +26,9 @@ def table(bags) -> EmbeddingTable:
     return replace(embedded, clinical=clinical)
 
 
-@pytest.fixture(scope="module", params=[".h5ad", ".npz"])
-def file(request, table, tmp_path_factory):
-    path = tmp_path_factory.mktemp("cohort") / f"slides{request.param}"
+@pytest.fixture(scope="module")
+def file(table, tmp_path_factory):
+    path = tmp_path_factory.mktemp("cohort") / "slides.h5ad"
     write_embeddings(table, path)
     return path
 

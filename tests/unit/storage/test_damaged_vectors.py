@@ -56,7 +56,7 @@ WRITTEN: dict[str, Callable[[Path], object]] = {
 }
 READ: list[tuple[str, Callable[[Path], object]]] = [
     *((name, read_slide_vectors) for name in WRITTEN),
-    *((f"embeddings{suffix}", read) for suffix in (".npz", ".h5ad") for read in (read_vectors, opened)),
+    *(("embeddings.h5ad", read) for read in (read_vectors, opened)),
 ]
 
 
