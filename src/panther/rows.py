@@ -180,8 +180,8 @@ def as_tensor(what: str, values: Any, expected: str = MATRIX) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Held:
-    """Coordinates in memory, handed out when called."""
+class LoadedCoords:
+    """Coordinates in memory, returned when called."""
 
     coords: Tensor
 
@@ -190,13 +190,18 @@ class Held:
         return self.coords
 
 
-def as_places(what: str, values: Any, count: int) -> Held:
-    """Coordinates of ``count`` patches from an array (N, 2)."""
-    expected = f"expected coordinates ({count}, 2), the upper left corner of each patch"
-    coords = as_tensor(f"the places of {what}", values, expected)
-    if tuple(coords.shape) != (count, 2):
-        raise InputError(f"the places of {what}: found shape {tuple(coords.shape)}, {expected}")
-    return Held(coords.to(torch.float64 if coords.is_floating_point() else torch.int64))
+def as_coords(what: str, values: Any, count: int) -> LoadedCoords:
+    """Coordinates of ``count`` patches from an array (N, 2) or (1, N, 2); messages call them ``what``."""
+    coords = as_tensor(what, values, f"expected coordinates ({count}, 2), the upper left corner of each patch")
+    check_coords_shape(what, tuple(coords.shape), count)
+    return LoadedCoords(coords.reshape(-1, 2).to(torch.float64 if coords.is_floating_point() else torch.int64))
+
+
+def check_coords_shape(what: str, shape: tuple[int, ...], count: int) -> None:
+    """Refuse coordinates that are not one pair per patch."""
+    is_empty = count == 0 and 0 in shape  # an empty list is saved as (0,)
+    if shape not in ((count, 2), (1, count, 2)) and not is_empty:
+        raise InputError(f"{what}: found shape {shape}, expected ({count}, 2), the upper left corner of each patch")
 
 
 def as_centroids(values: Any) -> Tensor:
@@ -257,13 +262,11 @@ class Alignment:
         """Features of a bag, moved as they are read."""
         return self.move_of(bag.slide_id, bag.source).view(bag)
 
-    def digest(self, *, added: bool = False) -> bytes:
-        """Hash of what the training slides gave; with ``added`` also of sites that were estimated later."""
-        upto = None if added else self.fitted
-        about = (self.kind, self.sites[:upto], sorted(self.members.items()) if added else None)
-        digest = hashlib.blake2b(repr(about).encode(), digest_size=16)
+    def digest(self) -> bytes:
+        """Hash of the means of the training slides, without sites that were added later."""
+        digest = hashlib.blake2b(repr((self.kind, self.sites[: self.fitted], None)).encode(), digest_size=16)
         for tensor in self.tensors().values():
-            rows = tensor[:upto] if tensor.ndim == 2 else tensor
+            rows = tensor[: self.fitted] if tensor.ndim == 2 else tensor
             digest.update(rows.detach().cpu().float().contiguous().numpy().tobytes())
         return digest.digest()
 

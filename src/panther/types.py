@@ -15,7 +15,7 @@ from panther.errors import InputError
 from panther.patches import PatchSpec as PatchSpec
 from panther.patches import Places as Places
 from panther.patches import encoder_words, joined_places, places_of, same_encoder
-from panther.rows import Alignment, as_centroids, as_matrix, as_places, as_tensor
+from panther.rows import Alignment, as_centroids, as_coords, as_matrix, as_tensor
 from panther.rows import Concatenated as Concatenated
 from panther.rows import Projection as Projection
 from panther.rows import Ragged as Ragged
@@ -58,12 +58,12 @@ class Bag:
     slides: tuple["Bag", ...] = ()
 
     def __post_init__(self) -> None:
-        """Arrays become tensors; what is read lazily is left alone."""
+        """Convert arrays to tensors; lazily read rows are kept."""
         rows = self.features
         if rows.ndim != 2 if isinstance(rows, Tensor) else not isinstance(getattr(rows, "dtype", None), torch.dtype):
             object.__setattr__(self, "features", as_matrix(f"Bag {self.slide_id}", rows))
         if self.places is not None and not callable(self.places):
-            object.__setattr__(self, "places", as_places(f"bag {self.slide_id}", self.places, len(self)))
+            object.__setattr__(self, "places", as_coords(f"Bag {self.slide_id}: coords", self.places, len(self)))
 
     def __len__(self) -> int:
         return int(self.features.shape[0])

@@ -5,11 +5,9 @@ import shutil
 import time
 from pathlib import Path
 
-import h5py
-import numpy as np
 import pytest
 
-from hostile.damage import FEATURE_DAMAGE, OTHER_DAMAGE, coordinates_only, half_written
+from hostile.damage import FEATURE_DAMAGE, OTHER_DAMAGE, coordinates_only
 from hostile.judging import assert_goes_on, run_apart, run_here
 from hostile.lab import ON_FEATURES, WITH_TABLE
 from panther.engine import map_slides, open_executor
@@ -39,23 +37,6 @@ def test_other_formats_are_refused_as_quickly(tmp_path, damage):
     with pytest.raises(InputError, match=LOST) as caught:
         open_bag(path)
     assert type(caught.value) is InputError
-
-
-def test_unwritten_rows_are_named(tmp_path):
-    half_written(tmp_path / "a.h5")
-    with pytest.raises(InputError, match="rows 8 to 15 of 16"):
-        open_bag(tmp_path / "a.h5")
-
-
-def test_a_virtual_dataset_of_files_beside_it_is_read(tmp_path, sound_lab):
-    shutil.copy(sound_lab / "feats" / "s03.h5", tmp_path / "part.h5")
-    layout = h5py.VirtualLayout((16, 6), "f4")
-    layout[:] = h5py.VirtualSource("part.h5", "features", (16, 6))
-    with h5py.File(tmp_path / "whole.h5", "w") as file:
-        file.create_virtual_dataset("features", layout)
-    with h5py.File(tmp_path / "part.h5") as file:
-        expected = file["features"][:]
-    assert np.array_equal(open_bag(tmp_path / "whole.h5").features[:16].numpy(), expected)
 
 
 @pytest.mark.parametrize("command", ON_FEATURES)

@@ -104,9 +104,7 @@ def test_coordinates_that_do_not_match_the_features_are_refused(tmp_path, shape)
     paths = [tmp_path / "a.safetensors", tmp_path / "a.pt"]
     paths += [h5(tmp_path / f"{name}.h5", **{name: X, "coords": coords}) for name in ("features", "feats")]
     for path in paths:
-        sentence = refusal(path)
-        assert "5 rows of features" in sentence
-        assert str(shape) in sentence
+        assert str(shape) in refusal(path)
 
 
 @pytest.mark.parametrize("encoder", [None, "uni"])
