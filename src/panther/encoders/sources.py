@@ -122,7 +122,7 @@ def holds_tiles(place: Path) -> bool:
     """Whether a folder holds tile images and no slides; a .tif may be either, so the first image is looked at."""
     if not place.is_dir():
         return False
-    files = sorted(files_below(place, skip_locked=True))
+    files = sorted(files_below(place, locked=[]))
     if any(file.suffix.lower() in {*SUFFIXES, DICOM} - {*TILE_SUFFIXES} for file in files):
         return False
     images = [file for file in files if file.suffix.lower() in TILE_SUFFIXES]

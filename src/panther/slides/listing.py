@@ -101,7 +101,7 @@ def list_slides(
 def _slides_in(folder: Path, leave_out: Path | None) -> Iterator[Path]:
     """Slides below a folder; hidden files and the job folder itself are left out."""
     by_folder: dict[Path, list[Path]] = defaultdict(list)
-    for file in files_below(folder, leave_out, skip_locked=True):
+    for file in files_below(folder, leave_out, locked=[]):
         by_folder[file.parent].append(file)
     for here, files in by_folder.items():
         series: dict[bytes, Path] = {}

@@ -1,4 +1,4 @@
-"""Slide embeddings in memory and on disk, written and read back: AnnData (.h5ad, opens in scanpy) or a plain .npz."""
+"""Slide embeddings: AnnData (.h5ad, opens in scanpy), which all commands read, and .npz as an export for NumPy."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT = 1
-MIXTURES = ".mixtures.npz"  # how the name of a file of plain mixtures ends
+MIXTURES = ".mixtures.npz"  # ending of a file of plain mixtures
 STATISTICS = {"weight": "pi", "mean": "mu", "variance": "sigma"}
 AGAIN = "write the file again with `panther embed`"
 
@@ -53,7 +53,7 @@ class EmbeddingTable:
         return f"<EmbeddingTable {shape}, {self.settings.get('method', 'embedded')}{basis}{failed}>"
 
     def about(self) -> dict[str, Any]:
-        """What made these numbers, for the file."""
+        """Settings and provenance, for the file."""
         p, basis = self.prototypes, {}
         if isinstance(p, Prototypes):
             basis = {"prototypes": p.centroids.numpy(), "prototypes_hash": p.content_hash()}
@@ -82,7 +82,7 @@ class EmbeddingTable:
         }
 
     def notes(self) -> list[str]:
-        """Samples whose embeddings should be read with care."""
+        """Notes on embeddings to be interpreted with care."""
         total, notes = len(self.samples), []
         effective = self.observations.get("effective_prototypes", [])
         collapsed = [s for s, value in zip(self.samples, effective, strict=False) if value < 1.05]
@@ -101,7 +101,7 @@ class EmbeddingTable:
     def to_anndata(self) -> "anndata.AnnData":
         """AnnData for scanpy: `X`, `obs` (observations, clinical columns), `var` (prototype, statistic, dimension) and `obsm["pi"]`.
 
-        `uns["panther"]` has the settings, and as `failures` who was left out and why: JSON, since not every name may be a key in HDF5.
+        `uns["panther"]` has the settings, and as `failures` the reasons of samples that failed (JSON, since not every name is a valid HDF5 key).
         """
         import anndata
         import pandas as pd
@@ -136,7 +136,7 @@ class EmbeddingTable:
 
 
 def write_embeddings(table: EmbeddingTable, path: Path, dtype: str = "float32") -> float:
-    """Write embeddings whole or not at all, as the ending of ``path`` says; returns the largest error of ``dtype``.
+    """Write embeddings in the format of the ending of ``path``; returns the largest rounding error of ``dtype``.
 
     The error is relative to each column's largest magnitude; 0 for float32.
     """
@@ -149,7 +149,7 @@ def write_embeddings(table: EmbeddingTable, path: Path, dtype: str = "float32") 
 
 
 def check_embedding_path(path: Path) -> None:
-    """Refuse a name that no writer is known for, before the work is done."""
+    """Refuse an unknown ending before the work."""
     if path.suffix not in WRITERS:
         raise InputError(f"{path}: expected an ending {' or '.join(WRITERS)}")
 
@@ -175,17 +175,17 @@ def _write_h5ad(table: EmbeddingTable, path: Path) -> None:
     data.strings_to_categoricals()  # as `write_h5ad` does, which opens the file itself
     with h5_writer(path) as file:
         write_elem(file, "/", data)
-        file.pop("raw", None)  # which `write_h5ad` leaves out where there is none
+        file.pop("raw", None)  # `write_h5ad` omits an empty one
 
 
 def check_columns(clinical: "pd.DataFrame") -> None:
-    """Refuse, before the work, columns that would be stored under one name."""
+    """Refuse, before the work, columns that would be stored under the same name."""
     names = [str(name) for name in clinical.columns]
     refuse_collisions("The table", names, [_column(name) for name in names])
 
 
 def _column(name: Any) -> str:
-    """Name that HDF5 and AnnData accept: a slash would be a folder, and `_index` is theirs."""
+    """Name that HDF5 and AnnData accept: a slash would be a group, and `_index` is reserved."""
     name = str(name).replace("/", "_")
     return "index" if name == "_index" else name
 
@@ -209,7 +209,7 @@ def _save_npz(path: Path, arrays: Mapping[str, Any]) -> None:
 
 
 def _plain(column: "pd.Series") -> np.ndarray:
-    """Numbers stay numbers, anything else becomes text: nothing in the file needs a pickle."""
+    """Column of numbers, or as text, so that the file needs no pickle."""
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "fiub":
         return column.to_numpy()
     return column.astype(object).map(str, na_action="ignore").fillna("").to_numpy(dtype=str)
@@ -238,7 +238,7 @@ def _as_list(value: Any) -> Any:
 
 
 def count_components(columns: Iterable[tuple[int, str, int]]) -> int:
-    """Number of components where columns are those of whole mixtures; anything else is refused."""
+    """Number of components of columns of whole mixtures; others are refused."""
     count = mixture_components([column_name(*column) for column in columns])
     if not count:
         raise InputError(f"{MIXTURES} holds whole mixtures, expected `method=panther` with readout all and no blocks")
@@ -246,7 +246,7 @@ def count_components(columns: Iterable[tuple[int, str, int]]) -> int:
 
 
 def mixture_components(names: Sequence[str]) -> int:
-    """Number of components where columns are those of whole mixtures, [pi, mu, Sigma] of each; else 0."""
+    """Number of components if columns are [pi, mu, Sigma] of each component, else 0."""
     count = sum(name.endswith(":pi") for name in names)
     dim, rest = divmod(len(names) - count, 2 * count) if count else (0, 1)
     if rest or dim < 1:
@@ -279,11 +279,11 @@ class Embeddings:
     samples: tuple[str, ...]
     rows: Rows  # (n, D)
     weights: np.ndarray | None = None  # (n, C), proportions of the prototypes
-    mixtures: int = 0  # C where rows are [pi, mu, Sigma] of C components, else 0
+    mixtures: int = 0  # C if rows are [pi, mu, Sigma] of C components, else 0
     columns: Mapping[str, list[str]] = field(default_factory=dict)  # clinical ones, as text
     made_with: str | None = None  # hash of the prototypes
     settings: Mapping[str, Any] = field(default_factory=dict)  # method and its settings
-    problems: tuple[str, ...] = ()  # slides that could not be read, a sentence for each
+    problems: tuple[str, ...] = ()  # reasons for slides that could not be read
 
     def position(self, sample: str) -> int:
         """Row of a sample."""
@@ -291,8 +291,8 @@ class Embeddings:
 
     def take(self, samples: Sequence[str]) -> "Embeddings":
         """Rows of these samples, in this order; in memory."""
-        place = {name: row for row, name in enumerate(self.samples)}
-        chosen = [place[name] for name in samples]
+        row_of = {name: row for row, name in enumerate(self.samples)}
+        chosen = [row_of[name] for name in samples]
         if chosen == list(range(len(self.samples))):
             return self
         return replace(
@@ -427,13 +427,13 @@ def _dense(matrix: Any) -> np.ndarray:
 
 
 def is_in_memory(value: object) -> bool:
-    """Whether it is a table of embeddings, or AnnData, which is not imported to find out."""
+    """Whether a value is a table of embeddings or AnnData (checked without importing anndata)."""
     anndata = all(hasattr(value, name) for name in ("obs_names", "var_names", "obsm", "uns"))
     return anndata or isinstance(value, (EmbeddingTable, Embeddings))
 
 
 def of_memory(value: Any) -> Embeddings:
-    """Embeddings of what :func:`is_in_memory` knows."""
+    """Embeddings of a value for which :func:`is_in_memory` is true."""
     if isinstance(value, Embeddings):
         return value
     data = value.to_anndata() if isinstance(value, EmbeddingTable) else value

@@ -24,7 +24,7 @@ from panther.storage.tensors import (
 )
 from panther.types import Projection, Prototypes
 
-FORMAT = 1  # raised when a reader of the old format would misread the new one
+FORMAT = 1  # to be raised when older versions would misread a new file
 _KEY = "panther_prototypes"
 AGAIN = "fit the prototypes again"
 FIELDS: Kinds = {
@@ -47,7 +47,7 @@ def save_prototypes(prototypes: Prototypes, path: Path | str) -> None:
     Parameters
     ----------
     prototypes : Prototypes
-        What to write, with all that is known about them.
+        Prototypes with their settings and provenance.
     path : path
         Usually `*.safetensors`; it appears whole or not at all.
     """
@@ -87,7 +87,7 @@ def load_prototypes(path: Path | str) -> Prototypes:
     Returns
     -------
     Prototypes
-        With all that the file says about them.
+        Prototypes with all metadata of the file.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def load_prototypes(path: Path | str) -> Prototypes:
 
 
 def as_prototypes(prototypes: Prototypes | Path | str | Tensor | np.ndarray) -> Prototypes:
-    """Prototypes as they are, of a file, or of an array (C, d)."""
+    """Prototypes, from a file or an array (C, d) if need be."""
     if isinstance(prototypes, Prototypes):
         return prototypes
     return load_prototypes(prototypes) if isinstance(prototypes, (str, Path)) else Prototypes(as_centroids(prototypes))
@@ -170,7 +170,7 @@ def read_alignment(
     centroids: Tensor,
     again: str = AGAIN,
 ) -> Alignment | None:
-    """Alignment of a file, checked; None where slides are taken as they are."""
+    """Alignment of a file, checked; None without alignment."""
     if about is None:
         return None
     start = f"{prefix}."
@@ -186,7 +186,7 @@ def read_alignment(
 
 
 def check_projection(path: Path, centroids: Tensor, mean: Tensor | None, basis: Tensor | None) -> None:
-    """Refuse a projection that does not lead to where the centroids are."""
+    """Refuse a projection that does not match the centroids."""
     if (mean is None) != (basis is None):
         raise InputError(f"{path}: the file is damaged (half of its projection is missing); {AGAIN}")
     if mean is not None:
@@ -195,7 +195,7 @@ def check_projection(path: Path, centroids: Tensor, mean: Tensor | None, basis: 
 
 
 def check_surprise(path: Path, surprise: Tensor | None, remedy: str) -> None:
-    """Refuse what is usual and rare where it is not in this order."""
+    """Refuse levels of surprise that are not ascending (usual, rare)."""
     check_tensor(path, "surprises of the training patches", surprise, (len(STARTING_VARIANCES), 2), remedy)
     if surprise is not None and not bool((surprise[:, 0] < surprise[:, 1]).all()):
         raise InputError(f"{path}: the file is damaged (its levels of surprise are in the wrong order); {remedy}")

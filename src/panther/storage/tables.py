@@ -137,13 +137,7 @@ def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) 
         writer.writerows(rows)
 
 
-IDS = (
-    "sample",
-    "slide",
-    "slide_id",
-    "patient",
-    "case_id",
-)  # columns that are joined with other tables: left as they are
+IDS = ("sample", "slide", "slide_id", "patient", "case_id")  # joined with other tables: left as they are
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet would compute
 
 

@@ -50,7 +50,7 @@ def test_copies_that_differ_are_refused_by_name_and_the_rest_is_used(tmp_path, f
 
 def test_a_folder_of_nothing_but_differing_copies_is_refused_whole(tmp_path, features):
     clam(tmp_path, "other", features, copy=features[:, :3].copy())
-    with pytest.raises(InputError, match=r"no slide can be used\. .* more than once"):
+    with pytest.raises(InputError, match=r"more than once"):
         list_bags(tmp_path)
 
 
