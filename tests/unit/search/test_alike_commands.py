@@ -101,16 +101,11 @@ def test_a_hit_without_features_is_told_and_the_others_are_drawn(panther, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("similar", "s.h5ad", "--query", "S99"), "query: S99"),
-        (("similar", "s.h5ad", "--query", "S00", "--on", "mixtur"), "mixtur"),
-        (("similar", "s.h5ad", "--query", "features/S05.h5"), "prototypes: found None"),
         (("similar", "s.h5ad", "--query", "S00", "--features", "features"), "output: is missing"),
         (("similar", "s.h5ad", "--query", "S00", "--leave-site-out"), "leave_site_out"),
         (("retrieval", "s.h5ad", "--at", "1,x", "--label", "grade"), "at: "),
-        (("retrieval", "s.h5ad", "--label", "none"), "there is no label column 'none'"),
         (("retrieval", "s.h5ad", "s.h5ad", "--label", "grade"), "s.h5ad is there twice"),
         (("retrieval", "s.h5ad", "--label", "grade", "-o", "s.xlsx"), "output: s.xlsx"),
-        (("retrieval", "s.h5ad"), "label"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(panther, arguments, said):

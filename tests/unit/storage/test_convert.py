@@ -54,21 +54,11 @@ def test_a_second_run_writes_nothing_and_a_changed_source_is_written_again(tmp_p
     inode = target.stat().st_ino
     assert converted(source, tmp_path / "out", to, slide_mpp=1.0)[0] == "kept"
     assert target.stat().st_ino == inode
-    x[113, 2] += 1  # one number, in a row that a fingerprint does not look at
+    x[113, 2] += 1
     write(tmp_path, layout, x, coords)
-    later = target.stat().st_mtime + 2
-    os.utime(source, (later, later))
+    os.utime(source, (0, 0))  # an old date hides nothing
     assert converted(source, tmp_path / "out", to, slide_mpp=1.0)[0] == "written"
     np.testing.assert_array_equal(open_bag(target).features[0:200].numpy(), x)
-
-
-def test_a_changed_source_with_an_old_date_is_noticed_by_its_numbers(tmp_path):
-    x, coords = features(200)
-    source = write(tmp_path, "npy", x, coords)
-    converted(source, tmp_path / "out", "trident")
-    write(tmp_path, "npy", x + 1, coords)
-    os.utime(source, (0, 0))
-    assert converted(source, tmp_path / "out", "trident")[0] == "written"
 
 
 def test_another_type_resolution_or_encoder_is_written_again(tmp_path):

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from limits import files_no_larger_than
 
 from panther.errors import InputError
 from panther.storage.embeddings import (
@@ -140,18 +139,6 @@ def test_numbers_too_large_for_float16_are_refused_and_nothing_is_written(table,
     with pytest.raises(InputError, match="too large for float16"):
         write_embeddings(table, tmp_path / "s.h5ad", "float16")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("suffix", [".h5ad", ".npz"])
-def test_a_full_disk_is_a_sentence_and_keeps_the_old_file(table, tmp_path, suffix):
-    path = tmp_path / f"s{suffix}"
-    write_embeddings(table, path)
-    before = path.read_bytes()
-    large = replace(table, vectors=np.ones((4, 100_000), np.float32), columns=[(0, "mean", j) for j in range(100_000)])
-    with pytest.raises(InputError, match="cannot be written"), files_no_larger_than(200_000):
-        write_embeddings(large, path)
-    assert path.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_an_unknown_ending_is_refused(tmp_path):

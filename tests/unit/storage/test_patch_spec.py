@@ -2,7 +2,7 @@
 
 import pytest
 
-from panther.patches import PatchSpec, in_common, spec_from
+from panther.patches import PatchSpec, in_common
 
 
 @pytest.mark.parametrize(
@@ -28,9 +28,3 @@ def test_what_is_put_together_keeps_the_scale_that_it_shares():
     assert in_common([PatchSpec(), PatchSpec(0.5), PatchSpec(0.499, 256, size_level0=512)]) == PatchSpec(0.499, 256)
     assert in_common([PatchSpec(0.5, 256), PatchSpec(1.0, 256)]) == PatchSpec()
     assert in_common([]) == PatchSpec()
-
-
-def test_a_spec_comes_back_and_earlier_files_have_none():
-    spec = PatchSpec(0.5, 256, overlap=16)
-    assert spec_from(spec.known()) == spec
-    assert spec_from(None) == PatchSpec()

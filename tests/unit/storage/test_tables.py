@@ -206,16 +206,6 @@ def test_slides_of_a_patient_must_share_the_number_of_features(folder):
         ref.open()
 
 
-def test_a_slide_that_is_there_twice_is_left_out_and_reported(folder):
-    (folder / "other").mkdir()
-    write(folder / "other", "npy", *features(), name="02")
-    listing = list_bags(folder)
-    assert [ref.sample for ref in listing.refs] == ["01", "03", "04"]
-    assert list(listing.problems) == ["02"]
-    assert "other" in listing.problems["02"]
-    assert [ref.sample for ref in list_bags(folder, leave_out=folder / "other").refs] == ["01", "02", "03", "04"]
-
-
 def test_hidden_files_and_files_that_are_no_bags_are_not_listed(folder):
     (folder / ".hidden").mkdir()
     write(folder / ".hidden", "npy", *features(), name="01")
