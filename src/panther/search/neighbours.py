@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-WAYS = ("pi", "mixture", "cosine", "euclidean")  # what is compared
 AT_ONCE = 256  # queries that are searched in one pass
 EmbeddingsLike = Union[Path, str, EmbeddingTable, Embeddings, "anndata.AnnData"]
 

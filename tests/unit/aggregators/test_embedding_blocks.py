@@ -123,7 +123,7 @@ def test_a_slide_without_coordinates_fails_and_the_others_go_on() -> None:
     with pytest.raises(InputError, match="coordinates hold NaN"):
         space_of(a_bag(coords=bad))
     scattered = np.arange(60)[:, None] * [700, 900]
-    with pytest.raises(InputError, match="slide s: The file does not tell the patches' size"):
+    with pytest.raises(InputError, match="slide s: the size of patches is unknown"):
         space_of(a_bag(coords=scattered, spec=PatchSpec()))
 
 

@@ -68,7 +68,7 @@ def test_the_stain_of_a_site_no_longer_decides_the_prototype(train, centre):
 def test_a_site_that_comes_later_is_centred_on_the_mean_of_its_slides(train):
     fitted = fit_bags(train, replace(SETTINGS, centre="site"), sites=SITES).prototypes
     new = cohort("new", 6)
-    with pytest.raises(InputError, match="no table names a site of new0"):
+    with pytest.raises(InputError, match="the site of new0 is unknown"):
         panther.embed(new[0], fitted)
     grown, notes = add_sites(fitted, new, SITES)
     assert "Site new is not among the training sites" in notes[0]
