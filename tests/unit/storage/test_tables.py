@@ -96,8 +96,8 @@ def test_the_usual_spelling_goes_first_and_two_unusual_ones_are_refused(tmp_path
 @pytest.mark.parametrize(
     ("header", "advice"),
     [
-        ("sldie_id,case_id,site_id", "if 'sldie_id' is meant, name it as the slide column"),
-        ("Slide ID,case_id,x", "if 'Slide ID' is meant"),
+        ("sldie_id,case_id,site_id", "if 'sldie_id' has the slides, name it as the slide column"),
+        ("Slide ID,case_id,x", "if 'Slide ID' has the slides"),
         ("age,case_id,site_id", "else name the slide column"),
     ],
 )
