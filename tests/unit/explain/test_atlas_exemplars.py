@@ -150,7 +150,7 @@ def test_a_large_patch_is_read_small_and_micrometres_become_pixels(tmp_path):
     np.testing.assert_array_equal(in_pixels, in_um)
     with pytest.raises(InputError, match="lies outside the image"):
         read_patches(PatchesToRead("s", image, None, (Place(5000, 0, 60),)))
-    with pytest.raises(InputError, match="the size of patches is unknown"):
+    with pytest.raises(InputError, match="does not tell the patches' size"):
         read_patches(PatchesToRead("s", image, None, (Place(0, 0, None),)))
 
 
