@@ -36,12 +36,12 @@ class CovariateSpec(Strict):
     kind: Literal["number", "category"] | None = None
 
 
-CovariateEntry = Annotated[CovariateSpec, BeforeValidator(lambda v: {"column": v} if isinstance(v, str) else v)]
-
-
 def as_covariate(value: str | CovariateSpec) -> CovariateSpec:
-    """A column by its name, or with what it is."""
+    """A column by its name, or with its kind."""
     return CovariateSpec(column=value) if isinstance(value, str) else value
+
+
+CovariateEntry = Annotated[CovariateSpec, BeforeValidator(as_covariate)]
 
 
 @dataclass(frozen=True)
@@ -224,12 +224,7 @@ def _indicators(values: pd.Series, levels: Sequence[str]) -> np.ndarray:
 def check_columns(cohort: Cohort, specs: Sequence[CovariateSpec]) -> None:
     """Refuse covariates that are not there, or that differ within a sample."""
     for spec in specs:
-        if spec.column in cohort.table.columns:
-            continue
-        find_column(cohort.rows, spec.column, (), "covariate")
-        raise InputError(
-            f"{cohort.report.source}: covariate {spec.column} differs between slides of one patient; or use `level=slide`"
-        )
+        cohort.column(spec.column, "covariate")
 
 
 def check_covariates(cohort: Cohort, specs: Sequence[CovariateSpec]) -> list[str]:

@@ -13,7 +13,7 @@ from panther.cohort.spec import Level, TaskSpec, checked
 from panther.cohort.targets import Target
 from panther.errors import InputError, listed
 from panther.storage.bags import BagsLike, Listing, as_bags, join
-from panther.storage.clinical import USUAL, ClinicalTable, ColumnsLike, Identities, read_clinical
+from panther.storage.clinical import USUAL, ClinicalTable, ColumnsLike, Identities, find_column, read_clinical
 from panther.storage.names import without_suffix
 from panther.types import Openable
 
@@ -123,6 +123,14 @@ class Cohort:
         where = {name: index for index, name in enumerate(self.ids)}
         return np.array([where[name] for name in ids], dtype=np.int64)
 
+    def column(self, name: str, what: str) -> pd.Series:
+        """Cells of each in a column, ``what`` it is for; slides of one patient must agree on it."""
+        if name not in self.table.columns:
+            find_column(self.rows, name, (), what)
+            source = self.report.source
+            raise InputError(f"{source}: {what} {name} differs between slides of one patient; or use `level=slide`")
+        return self.table[name]
+
     def join_bags(self, listing: Listing) -> tuple[Openable, ...]:
         """Features of each, the slides of a patient as one bag."""
         refs = {without_suffix(ref.sample): ref for ref in listing.refs}
@@ -222,7 +230,7 @@ def make_cohort(table: ClinicalTable, task: TaskSpec, slides: Collection[str] | 
         site = sites.pop() if len(sites) == 1 else None
         samples.append(Sample(name, tuple(who.slide[row] for row in rows), who.patient[rows[0]], site))
         values.append(parsed.values[rows[0]])
-    target = task.target(values, source, parsed.unit)
+    target = parsed.make(values, source)
     known = {slide for slide, ok in zip(who.slide, labelled, strict=True) if ok}
     lacking = known - here if here is not None else set()
     notes = [*who.notes, *parsed.notes]
@@ -240,10 +248,10 @@ def make_cohort(table: ClinicalTable, task: TaskSpec, slides: Collection[str] | 
         slides=len(keep),
         patients=len({sample.patient for sample in samples}),
         sites=len({sample.site for sample in samples} - {None}),
-        columns=parsed.stated,
-        outcome=f"{parsed.stated}: {target.describe()}",
+        columns=parsed.columns,
+        outcome=f"{parsed.columns}: {target.describe()}",
         counts=target.counts(),
-        dropped=parsed.dropped,
+        dropped={reason: n for reason, n in parsed.dropped.items() if n},
         duplicates=table.duplicates,
         missing_features=tuple(slide for slide in who.slide if slide in lacking),
         without_labels=() if here is None else tuple(sorted(here - known - table.others.slides)),

@@ -5,15 +5,16 @@ the table contradicts them. Where several columns may be the time or the status 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from panther.cohort.targets import DAYS_IN, Classes, Labels, Survival, Values
+from panther.cohort.targets import DAYS_IN, Classes, Labels, Survival, Target, Values
 from panther.errors import InputError, listed
 from panther.storage.clinical import called, find_column
 from panther.storage.tables import is_missing, plain_labels, source_of, with_points
@@ -173,10 +174,10 @@ class Parsed:
     """Value of every row, None where it cannot be used, and how many of those for each reason."""
 
     values: list[Any]
-    stated: str  # which column was read, and how
+    columns: str  # names, and what their values mean
+    make: Callable[[list[Any], str], Target]  # target of values, of a table of this name
     dropped: Mapping[str, int] = field(default_factory=dict)
     notes: Sequence[str] = ()
-    unit: str | None = None  # of times, where the name of their column says it
 
 
 def usual_label(table: pd.DataFrame) -> str:
@@ -198,10 +199,10 @@ def parse_labels(table: pd.DataFrame, name: str, classes: Sequence[str] | None =
         dropped[f"another {name} ({listed(sorted(labels[other].unique()), 5)})"] = int(other.sum())
         missing |= other
     values = [None if gone else label for label, gone in zip(labels, missing, strict=True)]
-    return Parsed(values, name, positive_counts(dropped))
+    return Parsed(values, name, partial(_classes, classes), dropped)
 
 
-def make_classes(values: Sequence[str], names: Sequence[str] | None, source: str) -> Classes:
+def _classes(names: Sequence[str] | None, values: Sequence[str], source: str) -> Classes:
     """Classes of labels, in numeric or alphabetic order where no ``names`` are given."""
     names = tuple(names or sorted(set(values), key=natural_order))
     if len(names) < 2:
@@ -269,12 +270,12 @@ def parse_survival(
     }
     usable = ~missing & (time > 0)
     values = [(float(t), e) if ok else None for t, e, ok in zip(time, event, usable, strict=True)]
-    stated = f"{time_column} and {status_column} ({meaning_of(table[status_column], one)})"
+    columns = f"{time_column} and {status_column} ({meaning_of(table[status_column], one)})"
     notes = polarity_doubts(table, status_column, [endpoint or "", time_column], values)
-    return Parsed(values, stated, positive_counts(dropped), notes, unit_of(time_column))
+    return Parsed(values, columns, partial(_survival, unit_of(time_column)), dropped, notes)
 
 
-def make_survival(values: Sequence[tuple[float, bool]], source: str, unit: str | None = None) -> Survival:
+def _survival(unit: str | None, values: Sequence[tuple[float, bool]], source: str) -> Survival:
     """Times and events; at least one event."""
     time, event = np.array([v[0] for v in values], dtype=np.float64), np.array([v[1] for v in values], dtype=bool)
     if not event.any():
@@ -294,11 +295,6 @@ def natural_order(name: str) -> tuple[int, float, str]:
         return 0, float(name), name
     except ValueError:
         return 1, 0.0, name
-
-
-def positive_counts(counts: Mapping[str, int]) -> dict[str, int]:
-    """Reasons with at least one row."""
-    return {reason: n for reason, n in counts.items() if n}
 
 
 def _finite(table: pd.DataFrame, name: str, least: float = -np.inf) -> np.ndarray:
@@ -326,10 +322,10 @@ def parse_values(table: pd.DataFrame, name: str) -> Parsed:
     find_column(table, name, (), "value")
     numbers = _finite(table, name)
     values = [None if np.isnan(number) else float(number) for number in numbers]
-    return Parsed(values, name, positive_counts({f"no {name}": int(np.isnan(numbers).sum())}))
+    return Parsed(values, name, _values, {f"no {name}": int(np.isnan(numbers).sum())})
 
 
-def make_values(values: Sequence[float], source: str) -> Values:
+def _values(values: Sequence[float], source: str) -> Values:
     """Values; at least two different ones."""
     if len(set(values)) < 2:
         raise InputError(f"{source}: all {len(values)} samples have the value {values[0]:g}, expected several")
@@ -338,17 +334,16 @@ def make_values(values: Sequence[float], source: str) -> Values:
 
 def parse_many_labels(table: pd.DataFrame, names: Sequence[str]) -> Parsed:
     """Labels of every row, one number for each: 1, 0, or NaN where the cell is empty; rows without any are None."""
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if list(names).count(name) > 1)
-        raise InputError(f"labels: {twice!r} stands twice, expected once")
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"labels: {repeated[0]!r} stands twice, expected once")
     columns = np.column_stack([_yes_or_no(table, name) for name in names])  # (n, L)
     nothing = np.isnan(columns).all(1)
     values = [None if empty else tuple(map(float, row)) for row, empty in zip(columns, nothing, strict=True)]
-    dropped = positive_counts({f"none of {listed(names, 5)}": int(nothing.sum())})
-    return Parsed(values, listed(names, 10), dropped)
+    dropped = {f"none of {listed(names, 5)}": int(nothing.sum())}
+    return Parsed(values, listed(names, 10), partial(_labels, names), dropped)
 
 
-def make_many_labels(values: Sequence[Sequence[float]], names: Sequence[str], source: str) -> Labels:
+def _labels(names: Sequence[str], values: Sequence[Sequence[float]], source: str) -> Labels:
     """Labels; of each at least one who has it and one who has not."""
     target = Labels(tuple(names), np.array(values, dtype=np.float64).reshape(len(values), len(names)))
     for name, has, known in zip(names, target.positive, target.known, strict=True):

@@ -7,17 +7,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from panther.cohort.outcomes import (
     Parsed,
-    make_classes,
-    make_many_labels,
-    make_survival,
-    make_values,
     parse_labels,
     parse_many_labels,
     parse_survival,
     parse_values,
     survival_columns,
 )
-from panther.cohort.targets import Kind, Target
+from panther.cohort.targets import Kind
 from panther.errors import InputError, plain
 
 STRICT = ConfigDict(extra="forbid", frozen=True)
@@ -103,16 +99,6 @@ class TaskSpec(Strict):
             return parse_many_labels(table, self.labels)
         columns = survival_columns(table, self.survival, self.time, self.event, self.censorship)
         return parse_survival(table, *columns, self.survival)
-
-    def target(self, values: list[Any], source: str, unit: str | None = None) -> Target:
-        """Target of slides or patients from their values, in that unit where it is known."""
-        if self.label is not None:
-            return make_classes(values, self.classes, source)
-        if self.value is not None:
-            return make_values(values, source)
-        if self.labels is not None:
-            return make_many_labels(values, self.labels, source)
-        return make_survival(values, source, unit)
 
 
 class SplitSpec(Strict):

@@ -104,8 +104,7 @@ def assign(
             names, known = (who[part].slide, slides) if by_slide else (who[part].patient, patients)
             unknown |= {name for name in names if name not in known}
             named[part] = tuple(sorted({sample for name in names for sample in known.get(name, ())}))
-        tests = {part: ids for part, ids in named.items() if part.startswith("test")}
-        splits.append(Split(named["train"], named.get("val", ()), tests))
+        splits.append(Split.from_parts(named))
     if share_external:
         splits = _shared(splits, files, notes)
     for number, split in zip(files.numbers, splits, strict=True):
@@ -133,7 +132,8 @@ def _folds(folder: Path, name: str | None) -> SplitFiles:
     folds = sorted((int(match["k"]), path) for match, path in folders if match["name"] in names)
     if not folds:
         what = folder if name is None else folder / name
-        raise InputError(f"{what}: no splits: NAME_k=0 ..., splits_0.csv ... (CLAM), or k=all.tsv")
+        expected = "NAME_k=0 ..., splits_0.csv ... (CLAM), k=all.tsv or {column: NAME}"
+        raise InputError(f"{what}: no splits, expected {expected}")
     if len(names) > 1:
         raise InputError(f"{folder}: holds several splits, {listed(names)}; give one, e.g. {folder / names[0]}.")
     gap = sorted(set(range(max(number for number, _ in folds) + 1)) - {number for number, _ in folds})

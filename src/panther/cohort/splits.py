@@ -1,6 +1,6 @@
 """Who trains, who validates, who tests: schemes that divide a cohort by patients, splits by a column of its table, and checks of both."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,8 +25,18 @@ class Split:
     test: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def parts(self) -> dict[str, tuple[str, ...]]:
-        """Parts that hold anybody, by name."""
+        """Parts that are not empty, by name."""
         return {name: ids for name, ids in {"train": self.train, "val": self.val, **self.test}.items() if ids}
+
+    @classmethod
+    def from_parts(cls, parts: Mapping[str, tuple[str, ...]]) -> "Split":
+        """Split of these parts, by name."""
+        tests = {part: ids for part, ids in parts.items() if part.startswith("test")}
+        return cls(parts.get("train", ()), parts.get("val", ()), tests)
+
+    def among(self, names: Collection[str]) -> "Split":
+        """The same split of these samples only."""
+        return self.from_parts({part: tuple(n for n in ids if n in names) for part, ids in self.parts().items()})
 
 
 def check(cohort: Cohort, split: Split, name: str) -> list[str]:
@@ -237,7 +247,10 @@ def column_splits(cohort: Cohort, column: str, *, val: bool = False) -> tuple[li
     if "train" in parts.values() and all(PART.fullmatch(part) for part in parts.values()):
         if val:
             raise InputError(f"The column {column!r} says by itself who validates; leave out `val`.")
-        splits = [_one_split({name: parts[value] for name, value in named.items()})]
+        groups: dict[str, list[str]] = {}
+        for name, value in sorted(named.items()):
+            groups.setdefault(parts[value], []).append(name)
+        splits = [Split.from_parts({part: tuple(names) for part, names in groups.items()})]
     else:
         splits = _column_folds(cohort, column, named, values, val)
     notes = (
@@ -260,15 +273,6 @@ def _per_sample(cohort: Cohort, column: str) -> dict[str, str]:
             raise InputError(f"{cohort.report.source}: {sample.id} has several {column} ({listed(different)})")
         says[sample.id] = different[0]
     return says
-
-
-def _one_split(part: dict[str, str]) -> Split:
-    groups = {
-        name: tuple(sorted(sample for sample, value in part.items() if value == name))
-        for name in dict.fromkeys(part.values())
-    }
-    tests = {name: ids for name, ids in groups.items() if name.startswith("test")}
-    return Split(groups["train"], groups.get("val", ()), tests)
 
 
 def _column_folds(cohort: Cohort, column: str, fold: dict[str, str], values: list[str], val: bool) -> list[Split]:

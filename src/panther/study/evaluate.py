@@ -20,7 +20,7 @@ from panther.evaluation.intervals import (
     over_folds,
     resample,
 )
-from panther.evaluation.metrics import LOWER_IS_BETTER, metric_range
+from panther.evaluation.metrics import LOWER_IS_BETTER, mean_of_defined, metric_range
 from panther.study.evaluations import (
     WHERE,
     Evaluation,
@@ -31,7 +31,6 @@ from panther.study.evaluations import (
     evaluations,
     gain_pairs,
     gains,
-    mean_over,
     pairs_against,
     shuffle_pairs,
     shuffle_table,
@@ -98,7 +97,9 @@ def _resampled(members: Members, number: int) -> Resampled:
     ends = np.cumsum([len(one.ids) for one in members])[:-1]
 
     def measure(counts: np.ndarray) -> dict[str, np.ndarray]:
-        return mean_over([one.judge(part) for one, part in zip(members, np.split(counts, ends, axis=-1), strict=True)])
+        scores = [one.judge(part) for one, part in zip(members, np.split(counts, ends, axis=-1), strict=True)]
+        # over the folds or seeds that define a metric
+        return {name: mean_of_defined(np.stack([one[name] for one in scores], -1)) for name in scores[0]}
 
     resampled = resample(measure, np.concatenate([np.array(one.patients) for one in members]), number)
     patients, tested = {name for one in members for name in one.patients}, [len(set(one.patients)) for one in members]

@@ -22,7 +22,7 @@ from scipy.special import chdtrc
 from panther.cohort.covariates import COVARIATES
 from panther.cohort.targets import Classes, Survival, Target
 from panther.evaluation.intervals import Difference, Resampled, differences, sign_test
-from panther.evaluation.metrics import THRESHOLD, mean_of_defined
+from panther.evaluation.metrics import THRESHOLD
 from panther.evaluation.verdicts import group_names
 from panther.models.probe_solvers import cox_loss
 from panther.models.tasks import Task, load_task
@@ -113,14 +113,12 @@ def subgroups(study: Study, population: Population) -> dict[str, pd.Series]:
     return groups
 
 
-@dataclass(frozen=True)
-class Pair:
-    """A cell and the cell of the reference method, with the folds and seeds that both have."""
+class Pair(NamedTuple):
+    """A row of the summary and the row that it is compared with, in the folds and seeds that both have."""
 
     key: Group
-    against: Group
     sides: tuple[Members, Members]
-    reference: str = ""  # name of the other, as no other row's
+    reference: str = ""  # unique name of the other row
 
 
 def pairs_against(groups: Mapping[Group, Members], reference: str) -> list[Pair]:
@@ -131,7 +129,7 @@ def pairs_against(groups: Mapping[Group, Members], reference: str) -> list[Pair]
         against = _reference_of(key, groups, reference)
         if against is not None and against != key and (sides := aligned(members, groups[against]))[0]:
             cell = dict(zip(WHERE, against, strict=True))
-            pairs.append(Pair(key, against, sides, f"{cell['method']}{row_suffix(cell, varying)}"))
+            pairs.append(Pair(key, sides, f"{cell['method']}{row_suffix(cell, varying)}"))
     return pairs
 
 
@@ -156,9 +154,9 @@ def aligned(first: Members, second: Members) -> tuple[Members, Members]:
 def _of_both(one: Evaluation, two: Evaluation) -> tuple[Evaluation, Evaluation]:
     if one.ids == two.ids:
         return one, two
-    where = {name: row for row, name in enumerate(two.ids)}
-    rows = np.array([row for row, name in enumerate(one.ids) if name in where], np.int64)
-    return one.of(rows), two.of(np.array([where[one.ids[row]] for row in rows], np.int64))
+    _, rows, others = np.intersect1d(one.ids, two.ids, return_indices=True)
+    order = np.argsort(rows)
+    return one.of(rows[order]), two.of(others[order])
 
 
 def paired_differences(sides: tuple[Members, Members], resampled: Resamples) -> dict[str, Difference]:
@@ -166,9 +164,7 @@ def paired_differences(sides: tuple[Members, Members], resampled: Resamples) -> 
 
     Where fewer than ten patients are predicted otherwise, the p-value of a metric of predicted classes is at least McNemar's exact one.
     """
-    paired = differences(resampled[sides[0]], resampled[sides[1]])
-    if not (exact := _mcnemar(*sides)):
-        return paired
+    paired, exact = differences(resampled[sides[0]], resampled[sides[1]]), _mcnemar(*sides) or 0.0
     return {name: replace(d, p_value=max(d.p_value, exact)) if name in THRESHOLD else d for name, d in paired.items()}
 
 
@@ -197,11 +193,6 @@ def compared(pair: Pair, resampled: Resamples) -> Iterable[dict[str, Any]]:
     where = {**dict(zip(WHERE, pair.key, strict=True)), "reference": pair.reference}
     for name, d in paired_differences(pair.sides, resampled).items():
         yield {**where, "metric": name, **_columns(d)}
-
-
-def mean_over(scores: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Mean of each metric over the folds or seeds that define it."""
-    return {name: mean_of_defined(np.stack([one[name] for one in scores], -1)) for name in scores[0]}
 
 
 def gain_pairs(groups: Mapping[Group, Members]) -> list[Pair]:
@@ -301,7 +292,7 @@ def shuffle_pairs(groups: Mapping[Group, Members], shuffled: Iterable[Evaluation
         if group in groups:
             sides, more = both.get(group, ((), ())), aligned(groups[group], members)
             both[group] = (*sides[0], *more[0]), (*sides[1], *more[1])
-    return [Pair(key, key, sides) for key, sides in both.items() if sides[0]]
+    return [Pair(key, sides) for key, sides in both.items() if sides[0]]
 
 
 def shuffle_table(

@@ -12,8 +12,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -43,16 +44,15 @@ def cache_key(*parts: Any) -> str:
     return hash_of([__version__, *parts, *(file.read_text() for file in PLUGINS)])
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class StudyJob:
-    """One piece of work, and the files that it makes; `path` is written last."""
+    """One piece of work, and the files that it makes."""
 
-    path: Path
-    kind = "embeddings"  # of the file (see `READERS`)
-
-    @property
-    def inputs(self) -> tuple[Path, ...]:
-        """Files of other jobs that this one needs."""
-        return ()
+    title: str
+    path: Path  # of the result, written last
+    inputs: tuple[Path, ...] = ()  # files of other jobs that it needs
+    stage: ClassVar[str]
+    kind: ClassVar[str] = "embeddings"  # of the file (see `READERS`)
 
     @property
     def outputs(self) -> dict[str, Path]:
@@ -65,34 +65,25 @@ class StudyJob:
         return all(path.exists() for path in self.outputs.values())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class PrototypeJob(StudyJob):
     """Fit prototypes on training bags."""
 
+    stage = kind = "prototypes"
     encoder: str
     bags: tuple[Openable, ...]
     settings: KMeansSettings
-    path: Path
-    everyone: tuple[Openable, ...] = ()  # whose sites the prototypes must know, where they are centred by site
+    all_bags: tuple[Openable, ...] = ()  # whose sites the prototypes must know, where they are centred by site
     sites: Sites | None = None
-    kind = "prototypes"
-
-    def __str__(self) -> str:
-        return f"{self.settings.n_prototypes} prototypes"
 
 
 @dataclass(frozen=True)
 class BlockSource:
-    """A representation, and where what it stands on comes from: a file of prototypes, or the features (or vectors) themselves."""
+    """A representation with its prototypes (a file), or with the space of the features (or vectors) that it is made of."""
 
     method: Named
     prototypes: Path | None = None
     space: FeatureSpace | None = None
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """The prototypes, where it has any."""
-        return () if self.prototypes is None else (self.prototypes,)
 
     def load(self, read: Callable[[Path], Prototypes] = load_prototypes) -> Block:
         """With its prototypes read."""
@@ -101,71 +92,51 @@ class BlockSource:
         return Block(self.method, basis)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class EmbeddingJob(StudyJob):
-    """Embed all bags on what the method stands on."""
+    """Embed all bags; the result is an .npy file, with the names of its rows in the .json beside it."""
 
-    encoder: str  # whose bags are walked over; of shuffled ones with a note
+    stage = "embeddings"
+    encoder: str  # of the bags; of shuffled ones with a note
     bags: tuple[Openable, ...]
     block: BlockSource
-    path: Path  # .npy; the names of its rows are in the .json beside it
-
-    def __str__(self) -> str:
-        return f"embeddings by {self.block.method.title}"
-
-    @property
-    def inputs(self) -> tuple[Path, ...]:
-        """The prototypes, where it has any."""
-        return self.block.files
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class VectorJob(StudyJob):
-    """Precomputed vectors, written as embeddings are."""
+    """Write precomputed vectors as embeddings are written."""
 
-    title: str
+    stage = "precomputed vectors"
     rows: SampleVectors
-    path: Path
-
-    def __str__(self) -> str:
-        return f"vectors of {self.title}"
 
     def run(self) -> None:
         """Write those of samples that have one."""
         write_rows(self.path, self.rows.names, self.rows.vectors)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class JoinedJob(StudyJob):
-    """Embeddings side by side, of samples that have all of them."""
+    """Write the embeddings of ``inputs`` side by side."""
 
-    title: str
-    parts: tuple[Path, ...]
-    path: Path
-
-    def __str__(self) -> str:
-        return f"embeddings of {self.title}"
-
-    @property
-    def inputs(self) -> tuple[Path, ...]:
-        """Embeddings of each."""
-        return self.parts
+    stage = "joined embeddings"
 
     def run(self) -> None:
-        """Write the samples that are in all parts, in the order of the first."""
-        parts = [load_embeddings(path) for path in self.parts]
+        """Write the samples that have all embeddings, in the order of the first."""
+        parts = [load_embeddings(path) for path in self.inputs]
         rows = [{name: row for row, name in enumerate(names)} for _, names in parts]
         common = [name for name in parts[0][1] if all(name in known for known in rows)]
         if not common:
-            raise InputError(f"{self.title}: no sample has all of these embeddings.")
+            raise InputError("no sample has all of them.")
         pieces = [x[[known[name] for name in common]] for (x, _), known in zip(parts, rows, strict=True)]
         write_rows(self.path, common, np.concatenate(pieces, 1))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ModelJob(StudyJob):
-    """Train one cell in one fold and predict every part of it."""
+    """Train one cell in one fold and predict every part of it; the result are the predictions (.npz)."""
 
+    stage, kind = "models", "predictions"
+    model: Path
     recipe: TrainingRecipe
     parts: Parts
     prototypes: Path | None  # of a single method that has them
@@ -173,18 +144,6 @@ class ModelJob(StudyJob):
     blocks: tuple[BlockSource, ...]  # ... what these are
     bags: Mapping[str, Openable]  # ... or what a network reads
     spec: PatchSpec  # what the training patches have in common
-    model: Path
-    path: Path  # .npz of predictions
-    label: str
-
-    def __str__(self) -> str:
-        return self.label
-
-    @property
-    def inputs(self) -> tuple[Path, ...]:
-        """Prototypes and embeddings, as far as the method has them."""
-        files = [self.prototypes, self.embeddings, *(file for block in self.blocks for file in block.files)]
-        return tuple(dict.fromkeys(path for path in files if path is not None))
 
     @property
     def outputs(self) -> dict[str, Path]:
@@ -195,7 +154,12 @@ class ModelJob(StudyJob):
         """Write the model, then its predictions and the learning curve where there is one."""
         if self.done:  # by another process
             return
-        checkpoint = sound_checkpoint(self.path.with_suffix(".ckpt"))
+        checkpoint = self.path.with_suffix(".ckpt")
+        if checkpoint.exists():
+            try:
+                read_checkpoint(checkpoint)
+            except TensorFileError:  # damaged: the training starts anew
+                checkpoint.unlink()
         recipe = self.recipe
         if recipe.training.device == "cpu":  # the study says nothing else
             recipe = replace(recipe, training=replace(recipe.training, device=device))
@@ -275,16 +239,6 @@ def discard_damaged(kind: str, path: Path) -> str | None:
     return None
 
 
-def sound_checkpoint(path: Path) -> Path:
-    """File from which a training may go on; one that cannot be read is removed, and the training starts anew."""
-    if path.exists():
-        try:
-            read_checkpoint(path)
-        except TensorFileError:
-            path.unlink()
-    return path
-
-
 Failure = tuple[StudyJob, str]  # a job whose files cannot be made, and why
 
 
@@ -298,7 +252,7 @@ def _prototypes(jobs: Sequence[PrototypeJob], work: Work) -> Iterator[Failure]:
         else:
             known = fit.prototypes
             if job.sites is not None:  # sites that are tested on and not learned from
-                known, _ = add_sites(known, job.everyone, job.sites, work=work)
+                known, _ = add_sites(known, job.all_bags, job.sites, work=work)
             save_prototypes(known, job.path)
 
 
@@ -324,14 +278,15 @@ def _embeddings(jobs: Sequence[EmbeddingJob], work: Work) -> Iterator[Failure]:
                 written.append(writers.submit(write_rows, job.path, table.samples, table.vectors, table.failures))
             if len(written) > WRITERS:
                 written.popleft().result()
-        for one in written:
-            one.result()
+        for file in written:
+            file.result()
 
 
 def _models(jobs: Sequence[ModelJob], work: Work) -> Iterator[Failure]:
-    """Each by itself, side by side; where there is a GPU, it is for the networks."""
-    groups = {work.device: [job for job in jobs if job.recipe.supervised or work.device == "cpu"]}
-    groups |= {"cpu": [job for job in jobs if not job.recipe.supervised or work.device == "cpu"]}
+    """Each by itself, in parallel; where there is a GPU, it is for the networks."""
+    groups: dict[str, list[ModelJob]] = {work.device: [], "cpu": []}
+    for job in jobs:
+        groups[work.device if job.recipe.supervised else "cpu"].append(job)
     for device, group in groups.items():
         on = work if device == work.device else work.on_cpu()
         results = map_slides(partial(ModelJob.run, device=on.device), group, on.executor)
@@ -350,20 +305,18 @@ def _in_turn(jobs: Sequence[VectorJob | JoinedJob], work: Work) -> Iterator[Fail
 
 
 def _by_encoder(run: Callable[[Sequence[Any], Work], Iterator[Failure]]) -> Callable[..., Iterator[Failure]]:
-    def each(jobs: Sequence[Any], work: Work) -> Iterator[Failure]:
-        # on the CPU: a study's numbers are the same wherever it runs
-        work = work.on_cpu()
-        groups = [[job for job in jobs if job.encoder == one] for one in dict.fromkeys(job.encoder for job in jobs)]
+    def run_all(jobs: Sequence[Any], work: Work) -> Iterator[Failure]:
+        work = work.on_cpu()  # a study's numbers are the same wherever it runs
+        groups: dict[str, list[Any]] = {}
+        for job in jobs:
+            groups.setdefault(job.encoder, []).append(job)
         if work.executor is None or len(groups) < 2:
-            for group in groups:
-                yield from run(group, work)
-            return
+            return chain.from_iterable(run(group, work) for group in groups.values())
         # workers have something to do while one encoder's K-means waits for its slowest bag
-        calls = [lambda group=group: list(run(group, work)) for group in groups]
-        for failures in side_by_side(calls):
-            yield from failures
+        calls = [lambda group=group: list(run(group, work)) for group in groups.values()]
+        return chain.from_iterable(side_by_side(calls))
 
-    return each
+    return run_all
 
 
 STAGES: dict[str, Callable[[Sequence[Any], Work], Iterator[Failure]]] = {

@@ -44,14 +44,7 @@ class Features(NamedTuple):
     spec: PatchSpec
     dim: int
     encoder: str | None
-    where: str = ""  # hash of the patches' coordinates, where a row of the study reads them
-
-
-class CellJobs(NamedTuple):
-    """What one cell needs in one fold."""
-
-    model: ModelJob
-    before: tuple[tuple[str, StudyJob], ...]  # stage and job of all that it stands on
+    coords: str = ""  # hash of the patches' coordinates, where a row of the study reads them
 
 
 @dataclass(frozen=True)
@@ -72,14 +65,14 @@ class Plan:
             for encoder, refs in self.population.bags.items()
         }
         features = {
-            encoder: {n: one._replace(content=hash_of(["shuffled", repeat, one.content])) for n, one in known.items()}
-            for encoder, known in self.features.items()
+            encoder: {n: one._replace(content=hash_of(["shuffled", repeat, one.content])) for n, one in bags.items()}
+            for encoder, bags in self.features.items()
         }
         population = replace(self.population, bags=bags)
         return replace(self, population=population, features=features, original=self, note=f", shuffled {repeat}")
 
-    def jobs(self, cell: Cell, fold: int) -> CellJobs:
-        """Prototypes, embeddings and model of one cell in one fold, as far as it needs them."""
+    def jobs(self, cell: Cell, fold: int) -> list[StudyJob]:
+        """Prototypes and embeddings that a cell needs in one fold, then its model."""
         population, split = self.population, self.population.splits[fold]
         train = subset(split.train, population, cell.train_size, cell.seed)
         ids = {part: names for part, names in {"train": train, "val": split.val, **split.test}.items() if names}
@@ -88,41 +81,43 @@ class Plan:
         patient = dict(zip(population.ids, population.patients, strict=True))
         patients = {name: patient[name] for names in ids.values() for name in names}
         prototypes = self._prototypes(cell, train) if cell.n_prototypes else None
-        before: list[tuple[str, StudyJob]] = [] if prototypes is None else [("prototypes", prototypes)]
-        matrix: StudyJob | None = None
-        blocks: tuple[BlockSource, ...] = ()
-        if cell.method.name in networks:
-            contents = [self._contents_of(cell.method, cell, train)]
-        else:
+        jobs: list[StudyJob] = [] if prototypes is None else [prototypes]
+        features = {name: one.content for name, one in self.features.get(cell.encoder, {}).items()}
+        contents, embeddings, blocks = [features], None, []
+        if cell.method.name not in networks:
             rows = parts_of(cell.method, self.study.rows)
-            contents = [self._contents_of(row, cell, train) for row in rows]
-            made = [self._part(row, cell, prototypes, train) for row in rows]
-            jobs, blocks = tuple(job for job, _ in made), tuple(block for _, block in made)
-            before += [("precomputed vectors" if isinstance(job, VectorJob) else "embeddings", job) for job in jobs]
-            matrix = jobs[0]
-            if len(jobs) > 1:
-                paths = tuple(job.path for job in jobs)
-                key = cache_key("joined", [path.name for path in paths])
-                matrix = JoinedJob(cell.method.title, paths, self.folder / "cache" / f"joined-{key}.npy")
-                before.append(("joined embeddings", matrix))
-        there = [name for name in train if all(name in known for known in contents)]
-        hashes = {n: contents[0][n] if len(contents) == 1 else hash_of([c[n] for c in contents]) for n in there}
-        parts = Parts(ids, targets, patients, hashes)
-        return CellJobs(self._model(cell, fold, parts, prototypes, matrix, blocks), tuple(before))
+            parts = [self._part(row, cell, prototypes, train) for row in rows]
+            contents = [job.rows.contents if isinstance(job, VectorJob) else features for job, _ in parts]
+            blocks = [block for _, block in parts]
+            paths = tuple(job.path for job, _ in parts)
+            jobs += [job for job, _ in parts]
+            if len(parts) > 1:
+                path = self.folder / "cache" / f"joined-{cache_key('joined', [path.name for path in paths])}.npy"
+                jobs.append(JoinedJob(title=f"embeddings of {cell.method.title}", path=path, inputs=paths))
+            embeddings = jobs[-1].path
+        known = [name for name in train if all(name in some for some in contents)]
+        hashes = {n: contents[0][n] if len(contents) == 1 else hash_of([c[n] for c in contents]) for n in known}
+        model = self._model(cell, fold, Parts(ids, targets, patients, hashes), prototypes, embeddings, tuple(blocks))
+        return [*jobs, model]
 
     def _prototypes(self, cell: Cell, train: Sequence[str]) -> PrototypeJob:
         if self.original is not None:
             return self.original._prototypes(cell, train)
         settings, bags = self._kmeans(cell), self.population.bags[cell.encoder]
         inputs = [asdict(settings), self._contents(cell.encoder, train)]
-        everyone: tuple[Openable, ...] = ()
-        sites = None
-        if settings.centre == "site":
-            sites, names = self._sites, list(self.features[cell.encoder])
-            everyone = tuple(bags[name] for name in names)
+        names = list(self.features[cell.encoder]) if settings.centre == "site" else []
+        sites = self._sites if settings.centre == "site" else None
+        if sites is not None:
             inputs += [self._contents(cell.encoder, names), sites.of]
-        path = self.folder / "cache" / f"prototypes-{cache_key('prototypes', *inputs)}.safetensors"
-        return PrototypeJob(cell.encoder, tuple(bags[name] for name in train), settings, path, everyone, sites)
+        return PrototypeJob(
+            title=f"{settings.n_prototypes} prototypes",
+            path=self.folder / "cache" / f"prototypes-{cache_key('prototypes', *inputs)}.safetensors",
+            encoder=cell.encoder,
+            bags=tuple(bags[name] for name in train),
+            settings=settings,
+            all_bags=tuple(bags[name] for name in names),
+            sites=sites,
+        )
 
     @cached_property
     def _sites(self) -> Sites:
@@ -142,22 +137,26 @@ class Plan:
         if not is_of_patches(row):
             row, rows = self._vectors(row, cell, train)
             path = cache / f"given-{cache_key('given', rows.contents)}.npy"
-            return VectorJob(row.title, rows, path), BlockSource(row, space=FeatureSpace(rows.vectors.shape[1]))
+            job = VectorJob(title=f"vectors of {row.title}", path=path, rows=rows)
+            return job, BlockSource(row, space=FeatureSpace(rows.vectors.shape[1]))
         known = self.features[cell.encoder]
-        if prototypes is not None and needs_prototypes(row):
-            source, inputs = BlockSource(row, prototypes.path), prototypes.path.name
-        else:
-            specs, name = (
-                in_common([one.spec for one in known.values()]),
-                [o.encoder for o in known.values() if o.encoder],
-            )
-            space = FeatureSpace(next(iter(known.values())).dim, next(iter(name), None), specs)
-            source, inputs = BlockSource(row, space=space), "features"
-        made = replace(source, method=made_by(row))
-        contents = self._contents(cell.encoder, list(known), places=reads_coordinates(row))
-        path = cache / f"embeddings-{cache_key('embeddings', inputs, made.method.key(), contents)}.npy"
-        bags = tuple(self.population.bags[cell.encoder][name] for name in known)
-        return EmbeddingJob(f"{cell.encoder}{self.note}", bags, made, path), source
+        file = prototypes.path if prototypes is not None and needs_prototypes(row) else None
+        space: FeatureSpace | None = None
+        if file is None:
+            spec, encoders = in_common([one.spec for one in known.values()]), [one.encoder for one in known.values()]
+            space = FeatureSpace(next(iter(known.values())).dim, next(filter(None, encoders), None), spec)
+        source, basis = BlockSource(row, file, space), "features" if file is None else file.name
+        block = replace(source, method=made_by(row))
+        contents = self._contents(cell.encoder, list(known), coords=reads_coordinates(row))
+        embedding = EmbeddingJob(
+            title=f"embeddings by {block.method.title}",
+            path=cache / f"embeddings-{cache_key('embeddings', basis, block.method.key(), contents)}.npy",
+            inputs=() if file is None else (file,),
+            encoder=f"{cell.encoder}{self.note}",
+            bags=tuple(self.population.bags[cell.encoder][name] for name in known),
+            block=block,
+        )
+        return embedding, source
 
     def _vectors(self, row: Named, cell: Cell, train: Sequence[str]) -> tuple[Named, SampleVectors]:
         """Precomputed vectors, or covariates as the training rows are read."""
@@ -175,7 +174,7 @@ class Plan:
         fold: int,
         parts: Parts,
         prototypes: PrototypeJob | None,
-        embeddings: StudyJob | None,
+        embeddings: Path | None,
         blocks: tuple[BlockSource, ...],
     ) -> ModelJob:
         study, by_class = self.study, self.study.prediction_sets == "by-class"
@@ -183,26 +182,33 @@ class Plan:
         recipe = TrainingRecipe(
             cell.method, cell.head, cell.loss, kmeans, training, study.scaling, by_class, study.task
         )
-        inputs = [job.path.name for job in (prototypes, embeddings) if job is not None]
+        inputs = [path for path in (prototypes.path if prototypes else None, embeddings) if path is not None]
         names = [name for ids in parts.ids.values() for name in ids] if recipe.supervised else []
         named = [entry.key() for entry in (cell.method, cell.head, cell.loss, study.scaling)]
         task = study.task.model_dump(exclude_none=True)  # the file of a model says what it predicts
-        settings = [*named, asdict(training), by_class]
-        key = cache_key("model", inputs, settings, task, parts.signature(), self._contents(cell.encoder, names))
+        key = cache_key(
+            "model",
+            [path.name for path in inputs],
+            [*named, asdict(training), by_class],
+            task,
+            parts.signature(),
+            self._contents(cell.encoder, names),
+        )
         known = self.features.get(cell.encoder, {})
         # models of shuffled tissue are not offered for prediction, nor those of permuted labels
-        kept = "models" if self.original is None and not cell.permuted else "cache"
+        folder = "models" if self.original is None and not cell.permuted else "cache"
         return ModelJob(
-            recipe,
-            parts,
-            None if prototypes is None or len(blocks) > 1 else prototypes.path,
-            None if embeddings is None else embeddings.path,
-            blocks,
-            {name: self.population.bags[cell.encoder][name] for name in names},
-            in_common([known[name].spec for name in parts.ids["train"] if name in known]),
-            self.folder / kept / f"{cell.method.name}-{cell.head.name}-{key}.safetensors",
-            self.folder / "cache" / f"model-{key}.npz",
-            f"{cell.method.title} + {cell.head.title}, {cell.encoder}, fold {fold}{self.note}",
+            title=f"{cell.method.title} + {cell.head.title}, {cell.encoder}, fold {fold}{self.note}",
+            path=self.folder / "cache" / f"model-{key}.npz",
+            inputs=(*inputs, *(block.prototypes for block in blocks if block.prototypes)),
+            model=self.folder / folder / f"{cell.method.name}-{cell.head.name}-{key}.safetensors",
+            recipe=recipe,
+            parts=parts,
+            prototypes=None if prototypes is None or len(blocks) > 1 else prototypes.path,
+            embeddings=embeddings,
+            blocks=blocks,
+            bags={name: self.population.bags[cell.encoder][name] for name in names},
+            spec=in_common([known[name].spec for name in parts.ids["train"] if name in known]),
         )
 
     def _kmeans(self, cell: Cell) -> KMeansSettings:
@@ -216,16 +222,10 @@ class Plan:
         base = preset(usual_preset(self.study.kind, network=supervised)).train
         return base.changed({"seed": cell.seed, **(self.study.mil_training if supervised else self.study.training)})
 
-    def _contents(self, encoder: str, names: Sequence[str], *, places: bool = False) -> str:
-        known = self.features.get(encoder, {})
-        there = [name for name in sorted(names) if name in known]
-        return cache_key([(name, known[name].content) for name in there], *(known[n].where for n in there if places))
-
-    def _contents_of(self, row: Named, cell: Cell, train: Sequence[str]) -> Mapping[str, str]:
-        """Hash of the features or precomputed vectors of each sample."""
-        if is_of_patches(row):
-            return {name: one.content for name, one in self.features[cell.encoder].items()}
-        return self._vectors(row, cell, train)[1].contents
+    def _contents(self, encoder: str, names: Sequence[str], *, coords: bool = False) -> str:
+        features = self.features.get(encoder, {})
+        bags = [(name, features[name]) for name in sorted(names) if name in features]
+        return cache_key([(name, bag.content) for name, bag in bags], *(bag.coords for _, bag in bags if coords))
 
 
 def reads_places(row: Named, rows: Sequence[Named]) -> bool:

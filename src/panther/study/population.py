@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from panther.cohort.covariates import check_columns, check_covariates
-from panther.cohort.load import Cohort, Sample, make_cohort
+from panther.cohort.load import Cohort, make_cohort
 from panther.cohort.outcomes import about_times
 from panther.cohort.spec import Level, SplitSpec
 from panther.cohort.split_files import SplitFiles, assign, read_splits
@@ -20,13 +20,13 @@ from panther.errors import InputError, listed
 from panther.evaluation.intervals import about_resamples
 from panther.evaluation.verdicts import about_one_class
 from panther.storage.bags import Listing, Reading, list_bags
-from panther.storage.clinical import ClinicalTable, Identities, find_column, read_clinical, without_features
+from panther.storage.clinical import ClinicalTable, Identities, read_clinical, without_features
 from panther.storage.names import without_suffix
 from panther.storage.slide_vectors import SlideVectors, read_slide_vectors
-from panther.storage.tables import as_table, with_points
+from panther.storage.tables import with_points
 from panther.store import hash_of
 from panther.study.file import ColumnSplits, External, Study
-from panther.study.parts import NOT_NAMED, Embeddings
+from panther.study.parts import NOT_NAMED
 from panther.types import Openable
 
 Key = tuple[str, str]  # of precomputed vectors: name of the row, and encoder
@@ -104,10 +104,8 @@ class _Inputs:
         samples = {encoder: {ref.sample for ref in listing.refs} for encoder, listing in self.listings.items()}
         for encoder, names in samples.items():
             if len(samples) > 1 and not slides & set(map(without_suffix, names)):
-                raise InputError(
-                    f"{self.table.source}: none of its slides has features of {encoder!r}: the table says e.g. {min(slides)!r}, "
-                    f"the features say {min(names)!r}."
-                )
+                examples = f"e.g. {min(slides)!r} in the table, {min(names)!r} among the features"
+                raise InputError(f"{self.table.source}: none of its slides has features of {encoder!r}, {examples}.")
         return set.intersection(*samples.values())
 
 
@@ -117,8 +115,8 @@ def gather(study: Study, without: Collection[str] = ()) -> Population:
     Every encoder must have the same samples, so that methods are compared on the same patients; vectors may lack some.
     A feature set or a file of vectors that exists but holds nothing usable is left out and reported, and so are those named by ``without``.
     """
-    files = read_splits(_splits_path(study, study.splits)) if isinstance(study.splits, Path) else None
-    table = study.table if study.table is not None else files.table() if files is not None else None
+    files = read_splits(study.splits) if isinstance(study.splits, Path) else None
+    table = study.table or (files.table() if files is not None else None)
     assert table is not None  # by the checks of a study
     inputs = _read(study, read_clinical(table, columns=study.columns), study, without)
     problems = dict(inputs.problems)
@@ -126,17 +124,11 @@ def gather(study: Study, without: Collection[str] = ()) -> Population:
         raise InputError(next(iter(problems.values())))
     cohort = make_cohort(inputs.table, study.task, inputs.slides())
     for column in study.by_columns:
-        _check_subgroups(cohort, column)
+        with_points(cohort.column(column, "evaluate_by").astype(str), column, cohort.report.source)
     covariate_notes = check_covariates(cohort, study.covariates)
     splits, notes = _splits(study, cohort, files)
-    rough = about_resamples(study.bootstrap)
-    notes = [
-        *cohort.report.sentences(),
-        *notes,
-        *covariate_notes,
-        *study.untrained_losses(),
-        *([rough] if rough else []),
-    ]
+    notes = [*cohort.report.sentences(), *notes, *covariate_notes, *study.untrained_losses()]
+    notes += filter(None, [about_resamples(study.bootstrap)])
     bags = {encoder: _bags(cohort, listing) for encoder, listing in inputs.listings.items()}
     patients, sites = tuple(cohort.patients.tolist()), tuple(cohort.sites.tolist())
     population = Population(cohort.ids, patients, sites, cohort.target, cohort.table, tuple(splits), bags, tuple(notes))
@@ -152,23 +144,22 @@ def gather(study: Study, without: Collection[str] = ()) -> Population:
         extra = make_cohort(rows, study.task.model_copy(update=classes), other.slides())
         check_columns(extra, study.covariates)
         population = _with_inputs(_joined(population, extra, other, name), extra, other, study.task.level)
-    folds = max(1, len(population.splits))
+    folds = len(population.splits)
     if sum(1 for _ in islice(study.cells(), study.max_models // folds + 1)) * folds > study.max_models:
-        raise InputError(
-            f"The study is of more than {study.max_models:,} models in {folds} folds; list fewer methods, heads, losses or seeds, or raise "
-            "`max_models`."
-        )
-    for number, split in zip(files.numbers if files is not None else range(folds), population.splits, strict=False):
+        raise InputError(f"max_models: {study.max_models:,}, but the study is of more models in {folds} folds.")
+    for number, split in zip(files.numbers if files is not None else range(folds), population.splits, strict=True):
         if not split.test:
             raise InputError(f"splits: fold k={number} has no test part (test.csv); a study tests its models.")
     return replace(population, problems=problems)
 
 
-def _read(of: Study | External, table: ClinicalTable, study: Study, without: Collection[str]) -> _Inputs:
+def _read(cohort: Study | External, table: ClinicalTable, study: Study, without: Collection[str]) -> _Inputs:
     """Features and vectors of a cohort, and why some cannot be used; one that does not exist is a mistake in the study."""
     reading = Reading(allow_mixed_resolution=study.allow_mixed_resolution)
-    listings, problems = {}, {}
-    for encoder, folder in of.features.items():
+    listings: dict[str, Listing] = {}
+    vectors: dict[Key, tuple[SlideVectors, Level]] = {}
+    problems = {}
+    for encoder, folder in cohort.features.items():
         if encoder in without:
             continue
         if not folder.exists():
@@ -177,38 +168,25 @@ def _read(of: Study | External, table: ClinicalTable, study: Study, without: Col
             listings[encoder] = list_bags(folder, reading=reading)
         except InputError as error:
             problems[encoder] = str(error)
-    vectors, unusable = read_vectors(of.embeddings, table.who, without)
-    return _Inputs(table, listings, vectors, {**problems, **unusable})
-
-
-def title_of(key: Key) -> str:
-    """What messages call precomputed vectors."""
-    name, encoder = key
-    return name if encoder == NOT_NAMED else f"{name} ({encoder})"
-
-
-def read_vectors(
-    embeddings: Embeddings, who: Identities, without: Collection[str] = ()
-) -> tuple[dict[Key, tuple[SlideVectors, Level]], dict[str, str]]:
-    """Precomputed vectors that can be used, each with what it stands for, and why others cannot."""
-    vectors: dict[Key, tuple[SlideVectors, Level]] = {}
-    problems: dict[str, str] = {}
-    for key, file in {
-        (name, encoder): one for name, files in embeddings.items() for encoder, one in files.items()
-    }.items():
-        title = title_of(key)
+    entries = [((row, encoder), file) for row, files in cohort.embeddings.items() for encoder, file in files.items()]
+    for key, file in entries:
+        title = _title(key)
         if title in without:
             continue
         if not file.path.exists():
-            raise InputError(
-                f"{file.path}: there is no such file or folder; the study names it as embeddings of {title!r}."
-            )
+            raise InputError(f"{file.path}: there is no such file; the study names it as embeddings of {title!r}.")
         try:
             read = read_slide_vectors(file.path, file.key)
-            vectors[key] = read, _level(title, read, file.level, who)
+            vectors[key] = read, _level(title, read, file.level, table.who)
         except InputError as error:
             problems[title] = str(error)
-    return vectors, problems
+    return _Inputs(table, listings, vectors, problems)
+
+
+def _title(key: Key) -> str:
+    """What messages call precomputed vectors."""
+    name, encoder = key
+    return name if encoder == NOT_NAMED else f"{name} ({encoder})"
 
 
 def _level(title: str, read: SlideVectors, explicit: Level | None, who: Identities) -> Level:
@@ -224,18 +202,18 @@ def _level(title: str, read: SlideVectors, explicit: Level | None, who: Identiti
     return level
 
 
-def vectors_for(
-    title: str, read: SlideVectors, of: Level, samples: Sequence[Sample], level: Level
+def _vectors_of(
+    title: str, read: SlideVectors, of: Level, cohort: Cohort, level: Level
 ) -> tuple[SampleVectors, str, str]:
     """Vectors of samples, a note about them, and a message about samples without one (empty: all have one)."""
     if of == "patient" and level == "slide":
         raise InputError(
             f"{read.source}: {title} has vectors of patients, but the study predicts slides; use `level: patient`."
         )
-    where = {name: row for row, name in enumerate(read.names)}
-    members = [sample.slides if of == "slide" else (sample.patient,) for sample in samples]
-    rows = [[where[name] for name in names if name in where] for names in members]
-    with_vector = tuple(sample.id for sample, some in zip(samples, rows, strict=True) if some)
+    row_of = {name: row for row, name in enumerate(read.names)}
+    members = [sample.slides if of == "slide" else (sample.patient,) for sample in cohort.samples]
+    rows = [[row_of[name] for name in names if name in row_of] for names in members]
+    with_vector = tuple(name for name, some in zip(cohort.ids, rows, strict=True) if some)
     if not with_vector:
         raise InputError(f"{read.source}: none of the study's {level}s has a vector of {title}.")
     # in float64, so that the mean of a patient's slides does not depend on their order
@@ -243,7 +221,7 @@ def vectors_for(
     several = sum(len(some) > 1 for some in rows)
     averaged = f"; the vectors of a patient's slides are averaged ({several} patients have several)" if several else ""
     note = f"{title}: {read.dim} numbers per {of} from {read.source}{averaged}."
-    missing = sorted(name for names in members for name in names if name not in where)
+    missing = sorted(name for names in members for name in names if name not in row_of)
     lacking = f"{read.source}: {len(missing)} {of}s of the study have no vector of {title} ({listed(missing, 5)}); its rows lack them."
     return SampleVectors(with_vector, vectors.astype(np.float32)), note, lacking if missing else ""
 
@@ -255,18 +233,13 @@ def _with_inputs(population: Population, cohort: Cohort, inputs: _Inputs, level:
     missing |= {slide: without_features(slide, source) for slide in cohort.report.missing_features}
     missing |= {slide: why for listing in inputs.listings.values() for slide, why in listing.problems.items()}
     for key, (read, of) in inputs.vectors.items():
-        title = title_of(key)
-        rows, note, lacking = vectors_for(title, read, of, cohort.samples, level)
-        if (first := vectors.get(key)) is None:
-            vectors[key] = rows
-        elif rows.vectors.shape[1] != first.vectors.shape[1]:
-            raise InputError(
-                f"{title}: the vectors have {first.vectors.shape[1]} numbers in the study and {rows.vectors.shape[1]} in the external cohort; "
-                "encode both with the same slide encoder."
-            )
-        else:
-            both = np.concatenate([first.vectors, rows.vectors])
-            vectors[key] = SampleVectors((*first.names, *rows.names), both)
+        title = _title(key)
+        rows, note, lacking = _vectors_of(title, read, of, cohort, level)
+        first = vectors.get(key, SampleVectors((), rows.vectors[:0]))
+        if rows.vectors.shape[1] != first.vectors.shape[1]:
+            dims = f"{first.vectors.shape[1]} numbers in the study and {rows.vectors.shape[1]} in the external cohort"
+            raise InputError(f"{title}: the vectors have {dims}; encode both with the same slide encoder.")
+        vectors[key] = SampleVectors((*first.names, *rows.names), np.concatenate([first.vectors, rows.vectors]))
         notes.append(note)
         missing |= {f"{title}: {name}": why for name, why in read.problems.items()}
         if lacking:
@@ -274,40 +247,17 @@ def _with_inputs(population: Population, cohort: Cohort, inputs: _Inputs, level:
     return replace(population, vectors=vectors, notes=tuple(notes), missing=missing)
 
 
-def _splits_path(study: Study, path: Path) -> Path:
-    """Folder of split tables; a column's name in its place is a usual mistake."""
-    if not path.exists() and study.table is not None and path.name in as_table(study.table).columns:
-        raise InputError(
-            f"{path}: there is no such folder of splits; to split by the column of the table write splits: {{column: {path.name}}}."
-        )
-    return path
-
-
 def _splits(study: Study, cohort: Cohort, files: SplitFiles | None) -> tuple[list[Split], list[str]]:
     """Splits as the study says, and notes about them."""
     if files is not None:
         splits, report = assign(files, cohort, study.columns)
         return splits, list(report.notes)
-    spec = study.splits
-    if isinstance(spec, ColumnSplits):
-        return column_splits(cohort, spec.column, val=spec.val)
-    assert isinstance(spec, SplitSpec)
-    splits, balance = balanced_splits(cohort, spec)
-    alike = [] if balance is None else [f"Folds by {spec.scheme}: imbalance {balance.imbalance:.3f}."]
-    return splits, [*alike, *fold_notes(cohort, splits)]
-
-
-def _check_subgroups(cohort: Cohort, column: str) -> None:
-    """Refuse to judge by a column that does not exist, that differs within a sample, or whose commas are ambiguous."""
-    source = cohort.report.source
-    if column in cohort.table.columns:
-        with_points(cohort.table[column].astype(str), column, source)
-        return
-    find_column(cohort.rows, column, (), "evaluate_by")
-    raise InputError(
-        f"{source}: {column} differs between slides of one patient, so patients cannot be judged by it; "
-        "use another evaluate_by, or level: slide."
-    )
+    if isinstance(study.splits, ColumnSplits):
+        return column_splits(cohort, study.splits.column, val=study.splits.val)
+    assert isinstance(study.splits, SplitSpec)
+    splits, balance = balanced_splits(cohort, study.splits)
+    notes = [] if balance is None else [f"Folds by {study.splits.scheme}: imbalance {balance.imbalance:.3f}."]
+    return splits, [*notes, *fold_notes(cohort, splits)]
 
 
 def subset(train: Sequence[str], population: Population, size: float, seed: int) -> tuple[str, ...]:

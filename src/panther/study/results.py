@@ -16,9 +16,9 @@ from panther.errors import InputError, suggestion
 from panther.models.model import Model, load_model
 from panther.storage.files import content_of, read_json, write_json, write_text
 from panther.study.tables import (
-    RETRIEVAL,
+    ALWAYS,
+    OPTIONAL,
     SHUFFLE,
-    SURENESS,
     below_chance,
     markdown,
     one_class,
@@ -122,12 +122,12 @@ class Results:
         if folder.resolve() != self.run.folder.resolve():
             for part in ("cache", "models"):
                 shutil.copytree(self.run.folder / part, folder / part, dirs_exist_ok=True)
-        always = ("metrics", "predictions", "summary", "comparisons")
-        tables = {name: getattr(self, name) for name in (*always, "gains", SHUFFLE)}
-        tables = {name: table for name, table in tables.items() if name in always or not table.empty}
-        for name in (*SURENESS, *RETRIEVAL, SHUFFLE):
+        for name in ("gains", *OPTIONAL):
             for suffix in (".csv", ".parquet"):
                 (folder / f"{name}{suffix}").unlink(missing_ok=True)  # of an earlier task
+        optional = {"gains": self.gains, SHUFFLE: self.shuffle}
+        tables = {name: getattr(self, name) for name in ALWAYS}
+        tables |= {name: table for name, table in optional.items() if not table.empty}
         tables |= {**self.sureness, **self.retrieval}
         written = write_tables(tables, folder, self.run.study.shown, self.table())
         return [*written, *write_record(self.run, folder, self._warnings())]

@@ -6,7 +6,7 @@ predicted by a model that had not seen them. An external cohort's are calibrated
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from panther.cohort.targets import Classes, Values
 from panther.engine import Work, map_all
 from panther.errors import InputError
 from panther.evaluation import calibration as cal
-from panther.evaluation.intervals import Interval, Measure, exact_lower, intervals, resample
+from panther.evaluation.intervals import Interval, exact_lower, intervals, resample
 from panther.evaluation.metrics import ratio
 from panther.models.sureness import VALIDATION, Calibration, Calibrator, Margin, fit_calibrator
 from panther.study.evaluations import Evaluation
@@ -28,7 +28,7 @@ OTHER_FOLDS, SAME_TEST = "test patients of the other folds", "test patients of t
 PREDICTED = "predicted class"
 Row = dict[str, Any]
 Key = tuple[Any, ...]
-Intervals = Mapping[Key, Mapping[str, Interval]]
+Intervals = Mapping[Any, Interval]
 Judged = tuple[Evaluation, Calibrator | None]
 
 
@@ -113,6 +113,7 @@ class Pooled:
             **{self.names[k]: (p[:, k], self.truth == k) for k in classes},
         }
 
+    @cached_property
     def groups(self) -> dict[tuple[str, str], np.ndarray]:
         """All samples, each class and each site."""
         groups = {("all", ""): np.ones(len(self.truth), bool)}
@@ -156,7 +157,7 @@ def _pooled(members: Sequence[Judged], site: Mapping[str, str | None]) -> Pooled
 
 def tables_of(pooled: Pooled, number: int) -> dict[str, list[Row]]:
     """Rows of each table; everything is measured on the same resamples, which are drawn once."""
-    limits = _intervals(_measures(pooled), pooled.patients, number)
+    limits: Intervals = intervals(resample(partial(_measure, pooled), pooled.patients, number))
     tables = {"prediction_sets": list(_sets(pooled, limits))}
     if pooled.names:
         tables["calibration"] = list(_calibration(pooled, limits))
@@ -164,86 +165,66 @@ def tables_of(pooled: Pooled, number: int) -> dict[str, list[Row]]:
     return tables
 
 
-def _measures(pooled: Pooled) -> dict[Key, Measure]:
-    """What is measured: by table, and by what distinguishes its measures."""
-    measures: dict[Key, Measure] = {}
+def _measure(pooled: Pooled, counts: np.ndarray) -> dict[Any, np.ndarray]:
+    """Everything that gets an interval, by its table and what distinguishes it there."""
+    values: dict[Any, np.ndarray] = {}
     if pooled.sets is not None:
-        measures["sets",] = partial(_coverage, covered=pooled.sets[:, 0], groups=pooled.groups())
-    for what, p in pooled.variants.items() if pooled.names else ():
-        measures["scores", what] = partial(cal.calibration_metrics, pooled.truth, p)
+        for group, rows in pooled.groups.items():
+            values["sets", *group] = ratio(counts @ (rows * pooled.sets[:, 0]), counts @ rows)
+    for variant, p in pooled.variants.items() if pooled.names else ():
+        metrics = cal.calibration_metrics(pooled.truth, p, counts)
+        values |= {("calibration", variant, name): value for name, value in metrics.items()}
         for name, (probability, came_true) in pooled.events(p).items():
-            measures["reliability", what, name] = partial(_observed, probability=probability, came_true=came_true)
-    return measures
-
-
-def _coverage(counts: np.ndarray, covered: np.ndarray, groups: Mapping[Key, np.ndarray]) -> dict[str, np.ndarray]:
-    return {"/".join(key): ratio(counts @ (rows * covered), counts @ rows) for key, rows in groups.items()}
-
-
-def _observed(counts: np.ndarray, probability: np.ndarray, came_true: np.ndarray) -> dict[str, np.ndarray]:
-    observed = cal.reliability(probability, came_true, counts).observed
-    return {str(b): observed[..., b] for b in range(cal.BINS)}
+            observed = cal.reliability(probability, came_true, counts).observed
+            values |= {("reliability", variant, name, b): observed[..., b] for b in range(cal.BINS)}
+    return values
 
 
 def _calibration(pooled: Pooled, limits: Intervals) -> Iterator[Row]:
-    for what, p in pooled.variants.items():
+    for variant, p in pooled.variants.items():
         chance = cal.error_by_chance(p)
         by_chance = {"ece": (float(chance.mean()), float(np.quantile(chance, 0.95)))}
-        for metric, interval in limits["scores", what].items():
+        for metric in [key[2] for key in limits if key[:2] == ("calibration", variant)]:
             expected, highest = by_chance.get(metric, (np.nan, np.nan))
             yield {
-                "probabilities": what,
+                "probabilities": variant,
                 "metric": metric,
-                **_ends(interval),
+                **_ends(limits["calibration", variant, metric]),
                 "by_chance": expected,
                 "by_chance_high": highest,
-                "temperature": pooled.temperature if what == "calibrated" else np.nan,
-                "calibrated_on": pooled.source if what == "calibrated" else "",
+                "temperature": pooled.temperature if variant == "calibrated" else np.nan,
+                "calibrated_on": pooled.source if variant == "calibrated" else "",
                 "patients": len(set(pooled.patients)),
             }
 
 
 def _reliability(pooled: Pooled, limits: Intervals) -> Iterator[Row]:
-    for what, p in pooled.variants.items():
+    for variant, p in pooled.variants.items():
         for name, (probability, came_true) in pooled.events(p).items():
             curve, member = cal.reliability(probability, came_true), cal.bin_of(probability)
             for b in np.flatnonzero(curve.weight > 0):
                 patients = len(set(pooled.patients[member == b]))
-                ends = _ends(_of_share(limits["reliability", what, name][str(b)], patients), "observed")
-                row = {"probabilities": what, "class": name, "bin": int(b), "predicted": float(curve.predicted[b])}
+                ends = _ends(_of_share(limits["reliability", variant, name, b], patients), "observed")
+                row = {"probabilities": variant, "class": name, "bin": int(b), "predicted": float(curve.predicted[b])}
                 yield {**row, **ends, "samples": int(curve.weight[b])}
 
 
 def _sets(pooled: Pooled, limits: Intervals) -> Iterator[Row]:
     if pooled.sets is None:
         return
-    for (by, value), rows in pooled.groups().items():
+    for (by, value), rows in pooled.groups.items():
         size, patients = pooled.sets[rows, 1], len(set(pooled.patients[rows]))
         yield {
             "by": by,
             "value": value,
             "level": pooled.level,
-            **_ends(_of_share(limits["sets",][f"{by}/{value}"], patients), "coverage"),
+            **_ends(_of_share(limits["sets", by, value], patients), "coverage"),
             "size": float(size.mean()),
             "single": float((size == 1).mean()) if pooled.names else np.nan,
             "samples": int(rows.sum()),
             "patients": patients,
             "calibrated_on": pooled.source,
         }
-
-
-def _intervals(measures: Mapping[Key, Measure], patients: np.ndarray, number: int) -> Intervals:
-    """Intervals of all measures; without resamples the values alone."""
-
-    def together(counts: np.ndarray) -> dict[Any, np.ndarray]:
-        values = {key: measure(counts) for key, measure in measures.items()}
-        return {(key, name): value for key, named in values.items() for name, value in named.items()}
-
-    limits: dict[Key, dict[str, Interval]] = {key: {} for key in measures}
-    by_name: Mapping[Any, Interval] = intervals(resample(together, patients, number))
-    for (key, name), interval in by_name.items():
-        limits[key][name] = interval
-    return limits
 
 
 def _of_share(interval: Interval, patients: int) -> Interval:

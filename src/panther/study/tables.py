@@ -18,21 +18,14 @@ from panther.storage.tables import write_table
 from panther.study.parts import NOT_NAMED
 
 SURENESS = ("calibration", "reliability", "prediction_sets")  # of classes and values
-RETRIEVAL = ("retrieval", "retrieval_comparisons")  # where the study asks for it
+RETRIEVAL = ("retrieval", "retrieval_comparisons")  # with that key of the study
 SHUFFLE = "shuffle"  # likewise
-WRITTEN = (
-    "metrics.*",
-    "predictions.*",
-    "summary.*",
-    "comparisons.*",
-    "gains.*",
-    "table.md",
-    "table.tex",
-    *(f"{name}.*" for name in (*SURENESS, *RETRIEVAL, SHUFFLE)),
-)
+ALWAYS, OPTIONAL = ("metrics", "predictions", "summary", "comparisons"), (*SURENESS, *RETRIEVAL, SHUFFLE)
+WRITTEN = (*(f"{n}.*" for n in (*ALWAYS, "gains")), "table.md", "table.tex", *(f"{n}.*" for n in OPTIONAL))
 # shown where they vary
 FACTORS = {"encoder": "encoder", "loss": "loss", "n_prototypes": "C", "train_size": "training size"}
 DOES_NOT_APPLY = (0, NOT_NAMED)  # no prototypes; no encoder of patches
+LATEX = str.maketrans({"\\": r"\textbackslash ", **{character: f"\\{character}" for character in "&%#_{}"}})
 MOST_SUBGROUPS = 6  # columns of a table for people; summary.csv has all
 ERRORS = tuple(f", {metric_title(name)}" for name in LOWER_IS_BETTER)  # ends of columns where less is better
 
@@ -120,9 +113,11 @@ def latex(summary: pd.DataFrame, metrics: list[str]) -> str:
     """Table for a paper (booktabs)."""
     table = layout(summary, metrics)
     lines = [r"\begin{tabular}{l" + "c" * len(table.columns) + "}", r"\toprule"]
-    lines.append("Method & " + " & ".join(map(_escaped, table.columns)) + r" \\" + "\n" + r"\midrule")
+    lines.append(
+        "Method & " + " & ".join(name.translate(LATEX) for name in table.columns) + r" \\" + "\n" + r"\midrule"
+    )
     for name, cells in _cells(table, r" ($\pm$ {:.3f})", "--", (r"\textbf{{{}}}", r"\underline{{{}}}")):
-        lines.append(f"{_escaped(name)} & " + " & ".join(cells) + r" \\")
+        lines.append(f"{name.translate(LATEX)} & " + " & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
@@ -151,16 +146,13 @@ def _cells(
 
 def write_tables(tables: Mapping[str, pd.DataFrame], folder: Path, metrics: list[str], printed: str) -> list[Path]:
     """Write all tables: CSV and Parquet for machines, the summary as LaTeX and as ``printed`` (Markdown) for people."""
-    written = []
-    for name, table in tables.items():
-        for suffix in (".csv", ".parquet"):
-            written.append(folder / f"{name}{suffix}")
-            write_table(written[-1], table)
-    summary = tables["summary"]
-    for name, text in (("table.md", printed), ("table.tex", latex(summary, metrics))):
-        write_text(folder / name, text)
-        written.append(folder / name)
-    return written
+    files = {folder / f"{name}{end}": table for name, table in tables.items() for end in (".csv", ".parquet")}
+    texts = {folder / "table.md": printed, folder / "table.tex": latex(tables["summary"], metrics)}
+    for path, table in files.items():
+        write_table(path, table)
+    for path, text in texts.items():
+        write_text(path, text)
+    return [*files, *texts]
 
 
 def varying_factors(table: pd.DataFrame) -> list[str]:
@@ -184,12 +176,6 @@ def part_name(part: str, subgroup: str = "") -> str:
     """Name of a test: `test`, or the external cohort, with the subgroup."""
     name = part.removeprefix("test_") if part != "test" else "test"
     return f"{name} ({subgroup})" if subgroup else name
-
-
-def _escaped(text: str) -> str:
-    for character in ("\\", "&", "%", "#", "_", "{", "}"):
-        text = text.replace(character, f"\\{character}" if character != "\\" else r"\textbackslash ")
-    return text
 
 
 EXACTLY = "exactly all of it survives, because where patches lie is not read"

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from panther.prototypes.patches import scan_bags
 from panther.storage.bags import fingerprint_all
 from panther.storage.files import read_json, write_json
 from panther.study.file import Cell, Study
-from panther.study.jobs import STAGES, EmbeddingJob, StudyJob, discard_damaged, load_failures
-from panther.study.parts import VectorFile, parts_of
+from panther.study.jobs import STAGES, EmbeddingJob, ModelJob, StudyJob, discard_damaged, load_failures
+from panther.study.parts import parts_of
 from panther.study.plan import Features, Plan, reads_places
 from panther.study.population import Population, gather
 from panther.types import Openable
@@ -53,9 +53,15 @@ class StudyRun:
 
 def train_all(study: Study, folder: Path, work: Work = HERE) -> StudyRun:
     """Run every job of a study whose results are not in ``folder`` yet."""
-    population, features, failures = _gathered(study, folder / "cache" / "fingerprints.json", work)
-    usable = {"features": {e: f for e, f in study.features.items() if e in features}}
-    readable = study.model_copy(update={**usable, "embeddings": _usable_vectors(study, population)})
+    population, features, failures = _gather_readable(study, folder / "cache" / "fingerprints.json", work)
+    # what could be read
+    folders = {encoder: path for encoder, path in study.features.items() if encoder in features}
+    vectors = {
+        name: {encoder: file for encoder, file in files.items() if (name, encoder) in population.vectors}
+        for name, files in study.embeddings.items()
+    }
+    vectors = {name: files for name, files in vectors.items() if files}
+    readable = study.model_copy(update={"features": folders, "embeddings": vectors})
     plan = Plan(readable, population, features, folder)
     plans = [plan, *map(plan.shuffled, range(1, int(study.shuffle) + 1))]
     stages: dict[str, dict[Path, StudyJob]] = {stage: {} for stage in STAGES}
@@ -64,9 +70,11 @@ def train_all(study: Study, folder: Path, work: Work = HERE) -> StudyRun:
         if shuffle and not reads_places(cell.method, readable.rows):
             continue
         for fold in range(len(population.splits)):
-            model, before = plans[shuffle].jobs(cell, fold)
-            for stage, job in (*before, ("models", model)):
-                stages[stage].setdefault(job.path, job)
+            jobs = plans[shuffle].jobs(cell, fold)
+            for job in jobs:
+                stages[job.stage].setdefault(job.path, job)
+            model = jobs[-1]
+            assert isinstance(model, ModelJob)
             trained.append(Trained(cell, fold, model.path, model.model, model.prototypes, model.embeddings, shuffle))
     outputs = [item for todo in stages.values() for job in todo.values() for item in job.outputs.items()]
     damaged = [message for kind, path in outputs if (message := discard_damaged(kind, path))]
@@ -82,7 +90,7 @@ def train_all(study: Study, folder: Path, work: Work = HERE) -> StudyRun:
         broken |= {job.path for job in todo.values() if broken & set(job.inputs)}
         jobs = [job for job in todo.values() if job.path not in broken and not job.done]
         for job, reason in STAGES[stage](jobs, work):
-            failures[f"{stage}: {job}"] = f"{job}: {reason}"
+            failures[f"{stage}: {job.title}"] = f"{job.title}: {reason}"
             broken.add(job.path)
     done = [t for t in trained if t.predictions not in broken]
     as_it_is, shuffled = ([t for t in done if bool(t.shuffle) == other] for other in (False, True))
@@ -94,15 +102,17 @@ def train_all(study: Study, folder: Path, work: Work = HERE) -> StudyRun:
     return StudyRun(study, population, as_it_is, failures, patches, folder, tuple(damaged), tuple(shuffled))
 
 
-def _gathered(
+def _gather_readable(
     study: Study, fingerprints: Path, work: Work
 ) -> tuple[Population, dict[str, dict[str, Features]], dict[str, str]]:
     """Samples whose features can be read; a feature set without one readable bag is left out, reported, and excludes no sample."""
     failures: dict[str, str] = {}
-    placed = any(reads_coordinates(part) for row in study.rows for part in parts_of(row, study.rows))
+    reads_coords = any(reads_coordinates(part) for row in study.rows for part in parts_of(row, study.rows))
     while True:
         population = gather(study, without=failures)
-        scans = {encoder: _scan(encoder, bags, fingerprints, work, placed) for encoder, bags in population.bags.items()}
+        scans = {
+            encoder: _scan(encoder, bags, fingerprints, work, reads_coords) for encoder, bags in population.bags.items()
+        }
         lost = {encoder: reasons for encoder, (features, reasons) in scans.items() if not features}
         if len(lost) == len(scans) > 0 and not population.vectors:
             raise InputError(f"No features of the study can be read. {_first(next(iter(lost.values())))}")
@@ -120,7 +130,7 @@ def _not_embedded(jobs: Iterable[StudyJob], failures: dict[str, str]) -> list[st
     reasons: dict[tuple[str, str], list[str]] = defaultdict(list)  # sample and why -> embeddings
     for job in jobs:
         if isinstance(job, EmbeddingJob):
-            what = f"{job} of {job.encoder}"
+            what = f"{job.title} of {job.encoder}"
             for name, why in load_failures(job.path).items():
                 if name not in lost[what]:  # as in another fold
                     reasons[name, why].append(what)
@@ -133,23 +143,14 @@ def _not_embedded(jobs: Iterable[StudyJob], failures: dict[str, str]) -> list[st
     ]
 
 
-def _usable_vectors(study: Study, population: Population) -> dict[str, dict[str, VectorFile]]:
-    """Precomputed vectors that could be read."""
-    usable = {
-        name: {encoder: one for encoder, one in files.items() if (name, encoder) in population.vectors}
-        for name, files in study.embeddings.items()
-    }
-    return {name: files for name, files in usable.items() if files}
-
-
 def _first(reasons: Mapping[str, str]) -> str:
-    """One reason for many."""
+    """The first reason, and the number of the others."""
     more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
     return f"{next(iter(reasons.values()), '')}{more}"
 
 
 def _scan(
-    encoder: str, bags: Mapping[str, Openable], fingerprints: Path, work: Work, placed: bool
+    encoder: str, bags: Mapping[str, Openable], fingerprints: Path, work: Work, reads_coords: bool
 ) -> tuple[dict[str, Features], dict[str, str]]:
     """Size and content of every bag, read only where its files have changed, and why others cannot be used."""
     try:
@@ -157,51 +158,43 @@ def _scan(
     except InputError as error:  # bags of two encoders, half and half
         return {}, {encoder: str(error)}
     if len(infos) > 1 and all(info.patches == 1 for info in infos.values()):
-        return {}, {
-            encoder: f"{encoder}: every slide has one row, a vector of the slide; use embeddings: {{name: folder}}."
-        }
+        return {}, {encoder: f"{encoder}: one row per slide, expected patches; use embeddings: {{name: folder}}."}
     empty = {name: f"{name}: zero patches; it is left out." for name, info in infos.items() if info.patches == 0}
     named = {f"{encoder}: {name}": bags[name] for name in infos if name not in empty}
     contents, unreadable = fingerprint_all(named, fingerprints, work)
-    where: dict[str, str] = {}
-    if placed:  # a bag without coordinates fails where it is embedded
+    coords: dict[str, str] = {}
+    if reads_coords:  # a bag without coordinates fails where it is embedded
         names, refs = list(named), list(named.values())
-        where = {names[n]: value for n, value in stream(_places_of, refs, "reading coordinates", work, {})}
+        coords = {names[n]: value for n, value in stream(_coords_hash, refs, "reading coordinates", work, {})}
     features = {
-        ref.sample: Features(info.patches, contents[name], info.spec, info.dim, info.encoder, where.get(name, ""))
+        ref.sample: Features(info.patches, contents[name], info.spec, info.dim, info.encoder, coords.get(name, ""))
         for name, ref in named.items()
         if name in contents and (info := infos[ref.sample])
     }
     return features, {**failed, **empty, **unreadable}
 
 
-def _places_of(ref: Openable) -> str:
+def _coords_hash(ref: Openable) -> str:
     return ref.open().places_fingerprint()
 
 
 def _readable(population: Population, features: Mapping[str, Mapping[str, Features]]) -> Population:
     """Samples that every encoder could read, in every part of every split; a note counts them where others are left out."""
-    there = set.intersection(*map(set, features.values())) if features else set(population.ids)
-    rows, number = [i for i, name in enumerate(population.ids) if name in there], len(population.ids)
+    if not features:
+        return population
+    readable = set.intersection(*map(set, features.values()))
+    rows, number = [i for i, name in enumerate(population.ids) if name in readable], len(population.ids)
     if len(rows) == number:
         return population
-
-    def keep(ids: Sequence[str]) -> tuple[str, ...]:
-        return tuple(name for name in ids if name in there)
-
-    splits = [(s, {part: keep(ids) for part, ids in s.test.items()}) for s in population.splits]
-    lost = next(name for name in population.ids if name not in there)
+    lost = next(name for name in population.ids if name not in readable)
     note = f"The features of {number - len(rows)} of these {number} samples cannot be used, e.g. {lost}: {len(rows)} are in the study."
     return replace(
         population,
-        ids=keep(population.ids),
+        ids=tuple(population.ids[i] for i in rows),
         patients=tuple(population.patients[i] for i in rows),
         sites=tuple(population.sites[i] for i in rows),
         target=population.target.take(np.array(rows, np.int64)),
         table=population.table.iloc[rows],
-        splits=tuple(
-            replace(s, train=keep(s.train), val=keep(s.val), test={part: ids for part, ids in test.items() if ids})
-            for s, test in splits
-        ),
+        splits=tuple(split.among(readable) for split in population.splits),
         notes=(*population.notes, note),
     )

@@ -77,18 +77,8 @@ def test_slides_of_other_parts_of_a_split_are_not_called_unlabelled(csv):
 @pytest.mark.parametrize(
     ("header", "rows", "outcome", "said"),
     [
-        (
-            "x_censorship",
-            ("1", "0", "1"),
-            {"time": "days", "censorship": "x_censorship"},
-            "(1 = censored): 1 events",
-        ),
-        (
-            "x_censorship",
-            ("1.0", "0.0", "1.0"),
-            {"time": "days", "event": "x_censorship"},
-            "(1 = event): 2 events",
-        ),
+        ("x_censorship", ("1", "0", "1"), {"time": "days", "censorship": "x_censorship"}, "(1 = censored): 1 events"),
+        ("x_censorship", ("1.0", "0.0", "1.0"), {"time": "days", "event": "x_censorship"}, "(1 = event): 2 events"),
         (
             "vital_status",
             ("Alive", "Dead", "alive"),
@@ -205,11 +195,7 @@ def test_a_data_frame_and_parquet_say_the_same_as_the_csv(csv, tmp_path):
         ("slide_id,label\n1,a,x\n2,b,y\n", LABEL, "cells but the header 2"),
         ("slide_id,label\n1,a\n2,b,y\n", LABEL, "cells but the header 2"),
         ("slide_id,label\n" + "".join(f"{i},{i / 7}\n" for i in range(20)), LABEL, "20 different labels"),
-        (
-            "slide_id,os_survival_days,died,dss_days\n1,5,1,4\n",
-            {"event": "died"},
-            "several endpoints, dss, os",
-        ),
+        ("slide_id,os_survival_days,died,dss_days\n1,5,1,4\n", {"event": "died"}, "several endpoints, dss, os"),
     ],
 )
 def test_bad_input_is_refused_in_one_sentence_that_names_it(csv, text, outcome, said):
@@ -230,12 +216,7 @@ def test_features_of_another_cohort_are_refused(csv):
         ("classification/NSCLC/train.csv", {}, "patient", (756, 848, {"LUAD": 374, "LUSC": 382})),
         ("classification/panda/val.csv", {}, "patient", (954, 954, None)),
         ("classification/ebrains/test.csv", {}, "slide", (573, 573, None)),
-        (
-            "survival/TCGA_KIRC_overall_survival_k=0/test_cptac.csv",
-            {"survival": "dss"},
-            "patient",
-            (179, 339, None),
-        ),
+        ("survival/TCGA_KIRC_overall_survival_k=0/test_cptac.csv", {"survival": "dss"}, "patient", (179, 339, None)),
     ],
 )
 def test_real_tables_are_read_by_their_habits(shared_data, file, outcome, level, expected):

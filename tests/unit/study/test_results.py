@@ -43,7 +43,7 @@ def judged(
 
 def by_metric(first: Members, second: Members, number: int = 1) -> dict[str, dict[str, float]]:
     """Rows of the comparison of two methods, by metric."""
-    pair = Pair(first[0].group(), second[0].group(), (first, second))
+    pair = Pair(first[0].group(), (first, second))
     rows = compared(pair, {side: _resampled(side, number) for side in pair.sides})
     return {row["metric"]: row for row in rows}
 

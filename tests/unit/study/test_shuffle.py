@@ -146,9 +146,7 @@ def test_the_shuffled_score_is_that_of_models_trained_and_tested_on_shuffled_tis
     assert found["order", "balanced_accuracy"] == pytest.approx(np.mean(right))
 
 
-def test_only_what_reads_places_is_made_again_and_no_model_of_shuffled_tissue_is_offered(
-    results: Results,
-) -> None:
+def test_only_what_reads_places_is_made_again_and_no_model_of_shuffled_tissue_is_offered(results: Results) -> None:
     cache, models = (sorted((results.run.folder / name).iterdir()) for name in ("cache", "models"))
     assert sum(path.name.startswith("prototypes-") for path in cache) == 2  # one per fold
     assert (
