@@ -241,8 +241,12 @@ def select_slides(
     level: str = "slide",
     reading: Reading = AS_WRITTEN,
     columns: ColumnsLike = USUAL,
+    training: bool = False,
 ) -> Selection:
-    """Bags of ``features``; with a table those of its slides, and with ``level="patient"`` one bag per patient."""
+    """Bags of ``features``; with a table those of its slides, and with ``level="patient"`` one bag per patient.
+
+    For ``training``, a patient in two parts of the split is refused.
+    """
     listing, columns = as_bags(features, reading), as_columns(columns)
     check_choice("level", level, ("slide", "patient"))
     if table is None:
@@ -251,6 +255,8 @@ def select_slides(
         return Selection(listing.refs, listing.problems)
     refuse_whole_split(table, split)
     read = read_clinical(table, split, columns)
+    if training:
+        read.refuse_shared_patients()
     if level == "patient" and not read.who.patients_known:
         raise InputError(f"{read.source}: no patient column; `level=patient` requires one, e.g. case_id")
     slides = set(read.who.slide)
@@ -282,21 +288,6 @@ def select_slides(
         return Selection(refs, problems, notes, read, clinical)
     grouped, _ = group_by_patient(listing, dict(clinical["case_id"]))
     return Selection(grouped.refs, problems, notes, read, _per_patient(clinical.loc[[ref.sample for ref in refs]]))
-
-
-def select_training_slides(
-    features: BagsLike,
-    table: "Path | str | pd.DataFrame | None" = None,
-    split: str | None = None,
-    *,
-    reading: Reading = AS_WRITTEN,
-    columns: ColumnsLike = USUAL,
-) -> Selection:
-    """Bags for training: as :func:`select_slides`, but a patient in two parts of the split is refused."""
-    chosen = select_slides(features, table, split, reading=reading, columns=columns)
-    if chosen.table is not None:
-        chosen.table.refuse_shared_patients()
-    return chosen
 
 
 def _per_patient(clinical: "pd.DataFrame") -> "pd.DataFrame":
