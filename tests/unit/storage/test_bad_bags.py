@@ -72,8 +72,8 @@ def test_features_of_another_rank_are_refused(tmp_path, shape):
         h5(tmp_path / "a.h5", features=x),
         h5(tmp_path / "b.h5", feats=x),
     ):
-        said = "one vector of 5 numbers" if shape == (5,) and path.suffix == ".h5" else str(shape)
-        assert said in refusal(path)
+        expected = "one vector of 5 numbers" if shape == (5,) and path.suffix == ".h5" else str(shape)
+        assert expected in refusal(path)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "uint8", "bool", "complex64", "longdouble"])
@@ -139,7 +139,7 @@ def test_slideflow_locations_that_are_damaged_or_do_not_match_are_refused(tmp_pa
         open_bag(path)
 
 
-def test_what_is_no_bag_is_refused(tmp_path):
+def test_other_files_are_refused_as_bags(tmp_path):
     contents = {"a.h5": b"hello, I am text", "a.pt": pickle.dumps({"features": X}), "a.npy": b"\x93NUM"}
     contents |= {f"empty{suffix}": b"" for suffix in (".h5", ".pt", ".npy", ".safetensors")}
     for name, content in contents.items():
@@ -154,7 +154,7 @@ def test_what_is_no_bag_is_refused(tmp_path):
     refusal(tmp_path / "group.h5")
 
 
-def test_a_file_of_coordinates_is_told_from_a_broken_one(tmp_path):
+def test_a_file_of_coordinates_is_no_damaged_bag(tmp_path):
     path = h5(tmp_path / "slide_patches.h5", coords=np.zeros((5, 2), np.int64))
     with pytest.raises(NotABagError):
         open_bag(path)

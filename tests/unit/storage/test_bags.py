@@ -82,7 +82,7 @@ def bags_in(way, folder, arrays):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_bags_are_taken_in_every_way_a_notebook_has_them(tmp_path, way):
+def test_bags_of_files_arrays_and_references_are_equal(tmp_path, way):
     arrays = numbers("ab")
     listing = as_bags(bags_in(way, tmp_path, arrays), Reading("uni", allow_mixed_resolution=True))
     assert [ref.sample for ref in listing] == ["a", "b"]
@@ -111,7 +111,7 @@ def test_one_file_is_one_bag_and_arrays_in_a_list_are_named_by_their_position(tm
         (["nowhere.h5"], "no such file"),
     ],
 )
-def test_what_is_no_list_of_bags_is_refused_in_a_sentence(given, sentence):
+def test_other_values_are_refused_as_lists_of_bags(given, sentence):
     with pytest.raises(InputError, match=sentence):
         as_bags(given)
 

@@ -157,7 +157,7 @@ def test_vectors_are_read_as_they_were_written(table, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["slides.h5ad", "slides.npz", "slides.csv"])
-def test_what_holds_no_vectors_is_a_sentence(tmp_path, name):
+def test_files_without_vectors_are_refused(tmp_path, name):
     path = tmp_path / name
     path.write_bytes(b"no embeddings")
     with pytest.raises(InputError, match=name):
@@ -165,6 +165,6 @@ def test_what_holds_no_vectors_is_a_sentence(tmp_path, name):
 
 
 @pytest.mark.parametrize("read", [read_vectors, lambda path: read_weights(path, "site")])
-def test_a_file_that_is_not_there_is_said_so(tmp_path, read):
+def test_a_missing_file_is_refused(tmp_path, read):
     with pytest.raises(InputError, match=r"none\.h5ad: there is no such file; write embeddings"):
         read(tmp_path / "none.h5ad")

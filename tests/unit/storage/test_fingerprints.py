@@ -207,7 +207,7 @@ def test_hashes_are_kept_over_runs_and_a_damaged_file_costs_reading(tmp_path, at
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_what_holds_nan_has_no_fingerprint_and_the_slide_of_a_patient_is_named(dtype):
+def test_a_bag_with_nan_has_no_fingerprint_and_its_slide_is_named(dtype):
     sound = torch.full((5, 3), 6e4).to(dtype)  # whose sum is too large for float16
     assert fingerprint(Bag("a", sound))[1] == hash_rows(sound)
     bad = sound.clone()

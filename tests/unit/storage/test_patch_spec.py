@@ -19,7 +19,7 @@ from panther.patches import PatchSpec, in_common
         (PatchSpec(256 / 224, 224), PatchSpec(1.0, 256), True),  # STAMP's 256 um beside 10x of TRIDENT
     ],
 )
-def test_patches_are_compared_by_what_they_show(one, other, alike):
+def test_patches_agree_if_they_show_as_much_tissue(one, other, alike):
     assert one.agrees(other) is alike
     assert other.agrees(one) is alike
 

@@ -25,8 +25,8 @@ from panther.storage.names import as_text
 from panther.storage.readers.h5_storage import local_dataset
 from panther.types import Bag, Rows
 
-# by these endings a broken file is known as a broken bag
 H5_SUFFIXES = (".h5", ".hdf5")
+# a damaged file with one of these endings is a damaged bag
 BAG_SUFFIXES = (*H5_SUFFIXES, ".pt", ".pth", ".npy", ".safetensors")
 
 NOT_THE_FILE = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN)  # short of memory or handles, not damage
@@ -82,21 +82,21 @@ readers: Registry[Reader, Nothing] = Registry("feature file format", Nothing)
 
 
 def open_bag(path: Path | str, *, encoder_name: str | None = None, allow_mixed_resolution: bool = False) -> Bag:
-    """Open one feature file, whatever its layout; features stay on disk until they are read.
+    """Open a feature file of any layout; features stay on disk until they are read.
 
     Parameters
     ----------
     path : path
-        File of TRIDENT, CLAM or STAMP, or a `.npy`, `.pt` or `.safetensors` file; its content says which.
+        File of TRIDENT, CLAM or STAMP, or a `.npy`, `.pt` or `.safetensors` file, recognised by its content.
     encoder_name : str, optional
-        Encoder that made the features, where the file names another or none.
+        Encoder of the features, if the file names another or none.
     allow_mixed_resolution : bool, default=False
-        Whether the patches may meet prototypes, models and slides of another resolution.
+        Whether the patches may be combined with prototypes, models and slides of another resolution.
 
     Returns
     -------
     Bag
-        Features (N, d) and, where the file has them, coordinates and the patches' size.
+        Features (N, d) and, if the file has them, coordinates and the size of patches.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def _read(content: FileContent) -> Bag:
 
 
 def _without_features(h5: Any) -> InputError:
-    """Only a file of coordinates is clearly something else; any other may be a bag that was damaged."""
+    """Error for a file without features: a file of coordinates is not a bag, any other may be a damaged one."""
     import h5py
 
     names = sorted(h5)
@@ -153,13 +153,13 @@ def _without_features(h5: Any) -> InputError:
 
 
 def mapped(path: Path, dtype: np.dtype, offset: int, shape: tuple[int, ...]) -> Tensor:
-    """Tensor over a part of a file, read from disk as it is touched."""
+    """Memory-mapped tensor over a part of a file."""
     if 0 in shape:
         return torch.from_numpy(np.empty(shape, dtype.newbyteorder("=")))
     needed, size = offset + math.prod(shape) * dtype.itemsize, path.stat().st_size
     if needed > size or min(shape) < 0:
         raise InputError(f"declares an array {shape} of {needed:,} bytes, but the file has {size:,}; copy it again")
-    # mode "c": private copy on write, so that torch gets the writable memory it wants and the file stays untouched
+    # mode "c": copy on write, because torch needs writable memory
     array = np.memmap(path, dtype, "c", offset, shape)
     return torch.from_numpy(array if dtype.isnative else array.astype(dtype.newbyteorder("=")))
 
