@@ -1,4 +1,4 @@
-"""A cohort: samples with their slides and target, and an account of everything that was left out."""
+"""A cohort: samples with their slides and target, and a report of what was left out."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -20,7 +20,7 @@ from panther.types import Openable
 
 @dataclass(frozen=True)
 class Sample:
-    """What gets one prediction: a patient with all slides, or one slide."""
+    """Unit of prediction: a patient with all slides, or one slide."""
 
     id: str
     slides: tuple[str, ...]
@@ -30,7 +30,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class CohortReport:
-    """What a table holds, and what was left out."""
+    """Summary of a table, and what was left out."""
 
     source: str
     rows: int
@@ -38,11 +38,11 @@ class CohortReport:
     slides: int
     patients: int
     sites: int
-    columns: str  # of the outcome, and what their values mean
-    outcome: str  # one sentence about classes or events, which names the columns
+    columns: str  # of the outcome, and the meaning of their values
+    outcome: str  # one sentence about classes or events, with the columns
     counts: Mapping[str, int]  # samples per class, or "event" and "censored"
     dropped: Mapping[str, int] = field(default_factory=dict)  # reason -> rows
-    duplicates: int = 0  # rows repeated word for word
+    duplicates: int = 0  # repeated rows
     missing_features: tuple[str, ...] = ()  # slides of the table without features
     without_labels: tuple[str, ...] = ()  # slides with features that the table does not label
     notes: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class CohortReport:
         return lines
 
     def unused_rows(self, fate: str) -> list[str]:
-        """Rows whose target cannot be used, and why; ``fate`` is what happened to them."""
+        """Numbers of rows without a usable target and the reasons; ``fate`` is the verb, e.g. dropped."""
         return [f"{n} rows were {fate}: {reason}." for reason, n in self.dropped.items()]
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,12 +70,12 @@ class CohortReport:
 
 @dataclass(frozen=True, eq=False)
 class Cohort:
-    """Slides or patients in the order of their names, with what is to be predicted.
+    """Slides or patients in the order of their names, with their target.
 
     Attributes
     ----------
     samples
-        What gets one prediction each: a patient with all slides, or one slide.
+        Units of prediction: patients with all slides, or slides.
     target
         `Classes`, `Survival`, `Values` or `Labels`, one entry for each.
     table
@@ -83,9 +83,9 @@ class Cohort:
     report
         What the table holds, and what was left out.
     rows
-        The rows of the table that are used, word for word, indexed by slide.
+        The rows of the table that are used, unchanged, indexed by slide.
     bags
-        Features of each, the slides of a patient as one bag; empty where none were given.
+        Features of each, the slides of a patient as one bag; empty without features.
     """
 
     samples: tuple[Sample, ...]
@@ -119,7 +119,7 @@ class Cohort:
         return self.target.as_y()
 
     def positions(self, ids: Sequence[str]) -> np.ndarray:
-        """Where these stand, e.g. those of a part of a `Split`."""
+        """Positions of names, e.g. those of a part of a `Split`."""
         where = {name: index for index, name in enumerate(self.ids)}
         return np.array([where[name] for name in ids], dtype=np.int64)
 
@@ -152,26 +152,26 @@ def load_cohort(
     bags: BagsLike | None = None,
     columns: ColumnsLike = USUAL,
 ) -> Cohort:
-    """Read a clinical table, join it with features, and say what was left out.
+    """Read a clinical table, join it with features, and report what was left out.
 
     Parameters
     ----------
     table : path or DataFrame
         CSV, TSV or parquet file, or a data frame, one row per slide.
     label : str, optional
-        Column of the class; found by its usual names where nothing else is named.
+        Column of the class; by default the first of its usual names.
     survival : str, optional
-        Endpoint os, dss, dfi or pfi, whose columns are found by their usual names.
+        Endpoint os, dss, dfi or pfi; its columns are found by their usual names.
     classes : list of str, optional
         Classes in their order; all others are left out.
     time, event, censorship : str, optional
-        Columns of survival of another name: the time, and 1 = event or 1 = censored.
+        Columns of survival with other names: the time, and 1 = event or 1 = censored.
     value : str, optional
         Column of numbers.
     labels : list of str, optional
-        Columns of several labels at once, each 0 or 1, empty where it is not known.
+        Columns of several labels, each 0 or 1, empty where unknown.
     level : "patient" or "slide"
-        What gets one prediction; the slides of a patient are one bag.
+        Unit of prediction; the slides of a patient are one bag.
     bags : path, list, mapping or Listing, optional
         Features, as :func:`panther.storage.bags.as_bags` takes them; slides without any are left out.
     columns : Columns or dict
@@ -206,7 +206,7 @@ def load_cohort(
 
 
 def make_cohort(table: ClinicalTable, task: TaskSpec, slides: Collection[str] | None = None) -> Cohort:
-    """Slides or patients of a table with a target, of those ``slides`` that have features (None: it is left open)."""
+    """Slides or patients of a table with a target, among the ``slides`` with features (None: all)."""
     source, who = table.source, table.who
     parsed = task.parse(table.rows)
     here = None if slides is None else {without_suffix(name) for name in slides}

@@ -85,14 +85,15 @@ mil_loss: nll   # of the supervised networks
 
 
 _ABLATED = "the paper did so on EBRAINS, PANDA, CRC and LUAD, here it is CRC"
+_CPTAC = "external:\n  cptac:\n    table: tables/cptac_nsclc.csv\n    features: {uni: features/cptac_nsclc_uni}\n"
+_BY_PROVIDER = "evaluate_by: data_provider\nmetrics: [quadratic_kappa]\n"
 _SITE = "Site-stratified 5-fold cross-validation on disease-specific survival, c-index"
 TEMPLATES: dict[str, Template] = {
     "ebrains-fine": Template(
         "EBRAINS, fine subtyping (30 classes)",
         "Balanced accuracy and weighted F1; 50:25:25. The coarse study must use the same split: write it once with `panther splits`.",
-        _classification(
-            "diagnosis, level: slide", "tables/ebrains.csv", "[0.5, 0.25, 0.25]"
-        ),  # some patients have two diagnoses
+        # some patients have two diagnoses
+        _classification("diagnosis, level: slide", "tables/ebrains.csv", "[0.5, 0.25, 0.25]"),
     ),
     "ebrains-coarse": Template(
         "EBRAINS, coarse subtyping (12 classes)",
@@ -102,22 +103,12 @@ TEMPLATES: dict[str, Template] = {
     "nsclc": Template(
         "NSCLC subtyping (LUAD, LUSC) on TCGA, tested on CPTAC",
         "Balanced accuracy and weighted F1; 80:10:10.",
-        _classification(
-            "OncoTreeCode",
-            "tables/tcga_nsclc.csv",
-            "[0.8, 0.1, 0.1]",
-            "external:\n  cptac:\n    table: tables/cptac_nsclc.csv\n    features: {uni: features/cptac_nsclc_uni}\n",
-        ).replace("{label: OncoTreeCode}", "{label: OncoTreeCode, classes: [LUAD, LUSC]}"),
+        _classification("OncoTreeCode, classes: [LUAD, LUSC]", "tables/tcga_nsclc.csv", "[0.8, 0.1, 0.1]", _CPTAC),
     ),
     "panda": Template(
         "PANDA ISUP grading (6 grades)",
         "Quadratic weighted kappa, by provider (Karolinska, Radboud); 80:10:10.",
-        _classification(
-            "isup_grade",
-            "tables/panda.csv",
-            "[0.8, 0.1, 0.1]",
-            "evaluate_by: data_provider\nmetrics: [quadratic_kappa]\n",
-        ),
+        _classification("isup_grade", "tables/panda.csv", "[0.8, 0.1, 0.1]", _BY_PROVIDER),
     ),
     **{
         cohort: Template(f"TCGA-{cohort.upper()} survival", f"{_SITE}.", _survival(cohort))

@@ -45,7 +45,7 @@ def test_labels_are_read_in_numbers_and_words_and_may_be_missing():
         ({"a": ["1", "0", "2"]}, {"labels": ["a"]}, ["a says 2"]),
         ({"a": ["1", "1", ""]}, {"labels": ["a"]}, ["label a: yes for all 2"]),
         ({"a": ["1", "0", ""], "b": ["", "", ""]}, {"labels": ["a", "b"]}, ["label b: not known of any"]),
-        ({"a": ["1", "0", ""]}, {"labels": ["a", "a"]}, ["'a' stands twice"]),
+        ({"a": ["1", "0", ""]}, {"labels": ["a", "a"]}, ["'a' is repeated"]),
     ],
 )
 def test_what_cannot_be_learned_from_is_a_sentence(columns, task, words):

@@ -103,7 +103,7 @@ def test_given_vectors_may_belong_to_encoders(tmp_path):
     [
         ({"methods": ["panther"]}, "'panther' is made of patches"),
         ({"methods": [{"concat": ["titan"]}]}, "two rows or more"),
-        ({"methods": [{"concat": ["titan", "titan"]}]}, "'titan' stands twice"),
+        ({"methods": [{"concat": ["titan", "titan"]}]}, "'titan' is repeated"),
         ({"methods": [{"concat": ["titan", "tita"]}]}, "did you mean 'titan'"),
         ({"methods": [{"concat": ["titan", "abmil"]}]}, "is a network"),
         ({"methods": [{"concat": ["titan", "prism"], "k": 3}]}, "no setting 'k'"),
