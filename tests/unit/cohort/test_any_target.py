@@ -48,7 +48,7 @@ def test_labels_are_read_in_numbers_and_words_and_may_be_missing():
         ({"a": ["1", "0", ""]}, {"labels": ["a", "a"]}, ["'a' is repeated"]),
     ],
 )
-def test_what_cannot_be_learned_from_is_a_sentence(columns, task, words):
+def test_unusable_targets_are_refused_by_name(columns, task, words):
     with pytest.raises(InputError) as refused:
         load_cohort(table(3, **columns), **task)
     assert all(word in str(refused.value) for word in words)

@@ -57,14 +57,14 @@ def test_it_works_in_cross_validation_with_a_random_state_of_any_kind():
     assert one == two
 
 
-def test_requests_that_make_no_sense_are_one_sentence():
+@pytest.mark.parametrize(
+    ("folds", "with_sites", "culprit"),
+    [(5, False, "`groups=`"), (1, True, "`n_splits=2`"), (20, True, "at least 20 sites")],
+)
+def test_invalid_requests_are_refused(folds, with_sites, culprit):
     x, y, sites = data()
-    with pytest.raises(InputError, match="`groups=`"):
-        next(SiteKFold().split(x, y))
-    with pytest.raises(InputError, match="`n_splits=2`"):
-        next(SiteKFold(1).split(x, y, sites))
-    with pytest.raises(InputError, match="20 folds need at least 20 sites, but there are 9; lower `n_splits=`"):
-        next(SiteKFold(20).split(x, y, sites))
+    with pytest.raises(InputError, match=culprit):
+        next(SiteKFold(folds).split(x, y, sites if with_sites else None))
 
 
 @pytest.mark.parametrize("nothing", [None, np.nan, "", "nan"])

@@ -1,4 +1,4 @@
-"""Split folders of three habits are read as they are, written word for word, and never leak."""
+"""Split folders of three formats are read, written and checked for leakage."""
 
 import csv
 import json
@@ -36,7 +36,7 @@ def fold(folder: Path, **parts: list[int]) -> Path:
     return folder
 
 
-def test_what_is_written_is_read_again_and_the_rows_are_the_tables_own(cohort, table, tmp_path):
+def test_written_splits_are_read_again_with_the_rows_of_the_table(cohort, table, tmp_path):
     made = make_splits(cohort, "kfold", k=3, val=True)
     write_splits(tmp_path / "out", "study", cohort, made, {"seed": 0})
     assert assign(read_splits(tmp_path / "out"), cohort)[0] == made
@@ -189,7 +189,7 @@ def test_the_command_makes_splits_and_checks_them(table, tmp_path):
         (("-k", 1), "k"),
     ],
 )
-def test_the_command_refuses_what_makes_no_sense(table, arguments, culprit):
+def test_the_command_refuses_invalid_requests(table, arguments, culprit):
     with pytest.raises(InputError, match=culprit):
         run(table, *arguments)
 

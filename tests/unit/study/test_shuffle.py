@@ -1,4 +1,4 @@
-"""The shuffle test: what is shuffled and what is not, who is trained again, and what the table, the folder and the report say."""
+"""The shuffle test: what is shuffled, which rows are trained again, and the table, folder and report."""
 
 import pickle
 from pathlib import Path
@@ -124,7 +124,7 @@ def test_the_table_has_both_scores_and_says_exactly_where_nothing_can_be_lost(re
     assert (moved["difference"] <= moved["ci_high"]).all()
 
 
-def test_a_score_that_owes_all_to_places_loses_it(results: Results) -> None:
+def test_a_score_that_depends_on_coordinates_alone_is_lost(results: Results) -> None:
     found = results.shuffle[results.shuffle["metric"] == "auroc"].set_index("method")
     assert found.loc["with space", "score"] == 1
     assert found.loc["with space", "shuffled"] < 0.9
@@ -166,7 +166,7 @@ def test_the_folder_the_printed_table_and_the_report_have_it(results: Results) -
     assert "mean of 2 shuffles" in section
 
 
-def test_a_study_that_no_longer_asks_for_it_has_no_table_and_no_tab(results: Results, tmp_path: Path) -> None:
+def test_a_later_study_without_the_key_removes_table_and_tab(results: Results, tmp_path: Path) -> None:
     results.write(tmp_path / "run")
     plain = panther.run_study(study(shuffle=False), tmp_path / "run")
     assert plain.shuffle.empty
@@ -184,7 +184,7 @@ def test_a_study_that_no_longer_asks_for_it_has_no_table_and_no_tab(results: Res
         ("auroc", (0.9, 0.6, 0.3, np.nan, np.nan), "there is no interval"),
     ],
 )
-def test_what_is_lost_is_said_shuffle_verdict(metric: str, numbers: tuple[float, ...], said: str) -> None:
+def test_the_loss_is_worded(metric: str, numbers: tuple[float, ...], said: str) -> None:
     names = ("score", "shuffled", "difference", "ci_low", "ci_high")
     row = pd.Series({"metric": metric, "shuffles": 1, **dict(zip(names, numbers, strict=True))})
     assert said in shuffle_verdict(row)
