@@ -109,7 +109,7 @@ def overhead(items: int, single: int) -> dict[str, Costs]:
         before = process.memory_info().rss
         add("Dask, 2", team)
         rows[-1][-1] = f"{before / 1e6:.0f} -> {process.memory_info().rss / 1e6:.0f}"
-    header = ["items that cost nothing", "items/s", "items/s, one per task", "scheduler's memory, MB"]
+    header = ["empty items", "items/s", "items/s, one per task", "scheduler's memory, MB"]
     harness.table(f"Handing out: {items:,} items", header, rows)
     return costs
 

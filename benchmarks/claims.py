@@ -129,7 +129,7 @@ def judge(tables: list[pd.DataFrame], task: str) -> None:
         low, high = np.nanquantile(drawn[first] - drawn[second], [0.025, 0.975])
         mean = np.mean(alone[first]) - np.mean(alone[second])
         rows.append([said, f"{mean:+.3f}", f"{low:+.3f} to {high:+.3f}", verdict(low, high, ">=" in said)])
-    harness.table(f"{task}: claims", ["claim", "difference", "95 % interval", "here it"], rows)
+    harness.table(f"{task}: claims", ["claim", "difference", "95 % interval", "verdict"], rows)
 
 
 def main() -> None:

@@ -22,8 +22,8 @@ from panther.models.probes import Probe, fit_logistic
 PATIENTS, NUMBERS, FOLDS, RESAMPLES = 150, 60, 5, 500
 EFFECTS = {"nothing": 0.0, "something": 0.5}  # of the slide, beside covariates of 1 and 0.5
 SQUARE = "the square of a covariate"
-TERMS = {"linear terms": 0, "splines (the product)": SPLINE_FROM}  # samples that the product is told of
-TREATED = {"a place of their own": COVARIATES, "a statistic among others": "clinic"}
+TERMS = {"linear terms": 0, "splines (default)": SPLINE_FROM}  # fewest samples
+TREATED = {"a separate block": COVARIATES, "a statistic among others": "clinic"}
 
 
 class Patients(NamedTuple):

@@ -1,7 +1,7 @@
 """Ways to run an encoder: patches per second of each, and its error.
 
 `python benchmarks/encode.py` runs the embedded encoder on a CPU, beside float64; `--device cuda` UNI, ResNet50 and GigaPath with random weights
-on a GPU, beside float32 and beside TRIDENT's way (autocast to float16 in batches of 64).
+on a GPU, beside float32 and beside TRIDENT's loop (autocast to float16 in batches of 64).
 
 ONNX Runtime (with onnx, onnxscript) and OpenVINO are measured where they are installed;
 torch.compile with `--compile`, which takes minutes and needs a C++ compiler.
@@ -97,7 +97,7 @@ def on_gpu(name: str, device: str, batches: int = 8) -> None:
         return run
 
     sides: dict[str, Callable[[], Tensor]] = {
-        "TRIDENT's way: autocast to float16, batch 64": autocast(torch.float16, 64),
+        "TRIDENT's loop: autocast to float16, batch 64": autocast(torch.float16, 64),
         "autocast to bfloat16": autocast(torch.bfloat16, 256),
         "ours: float16 weights": lambda: half._encode(pixels),
         "ours: bfloat16 weights": partial(half.in_bfloat16()._encode, pixels),
@@ -156,7 +156,7 @@ def main() -> None:
         sides = {
             f"{name}, batch {batch}": whole(network, batch) for name, network in networks.items() for batch in (2, 8)
         }
-        sides["ours: cores side by side, batch 8"] = lambda: torch.cat(
+        sides["panther: one piece per core, batch 8"] = lambda: torch.cat(
             [encoder(pixels[i : i + 8]) for i in range(0, PATCHES, 8)]
         )
         double = copy.deepcopy(model).double()
@@ -168,7 +168,7 @@ def main() -> None:
         [name, f"{PATCHES / took:.0f}", f"{before / took:.2f}x", f"{errors[name]:.0e}"]
         for name, took in seconds.items()
     ]
-    header = ["how", "patches/s", "to torch at batch 8 (what it was)", "largest error / largest feature"]
+    header = ["method", "patches/s", "ratio to torch at batch 8", "largest error / largest feature"]
     harness.table(f"EfficientNet-Lite0 on {cores()} cores, {PATCHES} patches", header, rows)
 
 

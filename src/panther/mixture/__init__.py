@@ -14,10 +14,10 @@ from panther.mixture.settings import PRESETS as PRESETS
 from panther.mixture.settings import STARTING_VARIANCES as STARTING_VARIANCES
 from panther.mixture.settings import EMSettings as EMSettings
 from panther.mixture.settings import starting_variance as starting_variance
+from panther.mixture.steps import FirstStep as FirstStep
+from panther.mixture.steps import MixtureFit as MixtureFit
+from panther.mixture.steps import Start as Start
 from panther.mixture.steps import effective_number as effective_number
 from panther.mixture.steps import log_posterior as log_posterior
 from panther.mixture.together import BatchedFitter as BatchedFitter
 from panther.mixture.together import PendingFit as PendingFit
-from panther.mixture.values import FirstStep as FirstStep
-from panther.mixture.values import MixtureFit as MixtureFit
-from panther.mixture.values import Start as Start

@@ -8,6 +8,9 @@ from torch import Tensor
 from panther.mixture.replayed import can_replay, launch_replayed
 from panther.mixture.settings import FLOOR, PRESETS, EMSettings
 from panther.mixture.steps import (
+    FirstStep,
+    MixtureFit,
+    Start,
     constrained,
     finished,
     floored,
@@ -18,7 +21,6 @@ from panther.mixture.steps import (
     starting_point,
     uniform,
 )
-from panther.mixture.values import FirstStep, MixtureFit, Start
 from panther.statistics import accumulate, compute_dtype
 from panther.types import Mixture, Ragged, Rows
 

@@ -1,16 +1,43 @@
 """The two steps of EM, and what belongs to them: free functions of a mixture whose means are about an origin, in float64."""
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from panther.mixture.settings import COVARIANCE, FLOOR, WEIGHTS, EMSettings
-from panther.statistics import Logits, Statistics
+from panther.statistics import Accumulated, Logits, Statistics
 from panther.statistics.compiled import factors_compiled, far_out_compiled, library_for, maximise_compiled
 from panther.types import Mixture
 
 ILL_CONDITIONED = 8.0  # squared distance to the origin over variance, above which float32 sums lose the fifth digit
+
+
+class MixtureFit(NamedTuple):
+    """A fitted mixture and what is worth knowing about the fit; a leading batch dimension is allowed."""
+
+    mixture: Mixture
+    mass: Tensor  # (C,), expected number of patches per component, without the prior
+    log_likelihood: Tensor  # (steps,), of the parameters that entered each step
+    assignment: Tensor | None  # (N, C), the posterior that made the parameters
+    scores: Tensor | None = None  # (N,), log p of each patch under the mixture that EM starts from
+
+
+class Start(NamedTuple):
+    """What EM starts from. It depends on the prototypes, the starting variance and the temperature, and on no bag."""
+
+    origin: Tensor  # (d,); this and the next two in float64
+    centres: Tensor  # (C, d), prototypes about the origin
+    variance: Tensor  # (1, d)
+    assign: Logits  # of the first E-step, in the type of the arithmetic
+
+
+class FirstStep(NamedTuple):
+    """The first E-step of a bag."""
+
+    start: Start
+    sums: Accumulated
 
 
 def starting_point(prototypes: Tensor, variance: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from panther.mixture.fit import fit_mixture
 from panther.mixture.replayed import can_replay, launch_replayed
 from panther.mixture.settings import EMSettings
-from panther.mixture.values import MixtureFit
+from panther.mixture.steps import MixtureFit
 from panther.types import Mixture, Ragged, Rows
 
 FULL_BYTES = 128 << 20  # of a group's bags: it is launched then, while the next bag is read

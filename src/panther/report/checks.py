@@ -1,5 +1,6 @@
-"""What a reader must know before trusting a study: warnings about data, chance and training."""
+"""Checks of a study: leakage, chance, training, selection, size, site shift and failures."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
@@ -8,28 +9,29 @@ import pandas as pd
 
 from panther.evaluation.intervals import about_resamples, is_perfect
 from panther.evaluation.shift import COLLAPSED
-from panther.evaluation.verdicts import (
-    BALANCED,
-    about_perfect,
-    chance_in_resamples,
-    patients_of_classes,
-)
+from panther.evaluation.verdicts import BALANCED, about_perfect, chance_in_resamples, patients_of_classes
 from panther.models.heads import PROBE
 from panther.models.settings import preset, usual_preset
 from panther.report.data import Run, metric_name, outcome_of
 from panther.report.figures import join_words, number, plural
-from panther.report.material import Material, as_settings
+from panther.report.material import Material
 from panther.study.tables import one_class
 
-INFLATED = 0.005  # of the chance level, from which on it is reported
+INFLATED = 0.005  # rise of the chance level on resamples from which it is reported
 ROUNDING = 1e-9
 FEW_STEPS = 200  # of the optimiser; the paper's smallest cohort (TCGA-BLCA, 298 of 373 patients) takes 250
 LONGER = "{epochs: 200, learning_rate: 0.001}"
 NETWORK = "own"  # head of a network
+WORSE = {  # head -> why its results may be worse than guessing
+    "head": f"Probably a head was not trained to convergence; train longer, e.g. `training: {LONGER}`.",
+    NETWORK: f"Probably a network was not trained to convergence; train longer, e.g. `mil_training: {LONGER}`.",
+    PROBE: "A probe is fitted to convergence. Without a signal, scores below chance are common in cross-validation: a class that is by chance "
+    "more frequent in training is less frequent in test.",
+}
 
 
 class Check(NamedTuple):
-    """One result, with an explanation or advice."""
+    """A check with its result, and an explanation or advice."""
 
     state: Literal["good", "mind", "bad"]
     sentence: str
@@ -42,33 +44,33 @@ class Overlap:
 
     fold: int
     patients: frozenset[str]  # in training (or validation) and in a test
-    sites: int  # in training and in the study's own test
+    sites: int  # in training and in the test part
     seen: frozenset[str]  # test samples whose site is in training
     tested: frozenset[str]  # test samples whose site is known
 
 
 def overlaps(run: Run) -> list[Overlap]:
-    """Count from the samples of each part, not from the options of the split."""
+    """Overlaps of all folds, from the samples of each part rather than the options of the split."""
     site = run.cohort["site"]
     result = []
     for fold, parts in enumerate(run.folds):
-        known = run.patients([*parts["train"], *parts.get("val", [])])
+        trained = run.patients([*parts["train"], *parts.get("val", [])])
         tested = run.patients([s for name, ids in parts.items() if name.startswith("test") for s in ids])
-        trained_at = set(site.loc[parts["train"]]) - {""}
+        trained_at = set(site.loc[parts["train"]])
         with_site = frozenset(sample for sample in parts.get("test", []) if site.loc[sample] != "")
         seen = frozenset(sample for sample in with_site if site.loc[sample] in trained_at)
-        result.append(Overlap(fold, frozenset(known & tested), len(set(site.loc[list(seen)])), seen, with_site))
+        result.append(Overlap(fold, frozenset(trained & tested), len(set(site.loc[list(seen)])), seen, with_site))
     return result
 
 
 def checks(material: Material) -> list[Check]:
-    """All that apply, problems first."""
+    """All checks that apply to the study, problems first."""
     results = [check for question in QUESTIONS for check in question(material)]
     return sorted(results, key=lambda check: ("bad", "mind", "good").index(check.state))
 
 
 def _patients(material: Material) -> Iterator[Check]:
-    shared = {patient for o in overlaps(material.run) for patient in o.patients}  # of several folds, each counts once
+    shared = {patient for o in overlaps(material.run) for patient in o.patients}  # once each, in any number of folds
     if shared:
         text = f"Training and test of the same fold share {plural(len(shared), 'patient')}: the results are not valid."
         yield Check("bad", text)
@@ -81,14 +83,12 @@ def _sites(material: Material) -> Iterator[Check]:
     # samples tested in several folds count once
     tested, seen = {name for o in folds for name in o.tested}, {name for o in folds for name in o.seen}
     if not tested:
-        yield Check(
-            "mind", "Sites are unknown: a model that recognises the site instead of the disease would go unnoticed."
-        )
+        text = "Sites are unknown: a model that recognises the site instead of the disease would go unnoticed."
+        yield Check("mind", text)
     elif seen:
         advice = "Folds by site (`scheme: site-kfold`) show how well the result carries over to another hospital."
-        yield Check(
-            "mind", f"{len(seen):,} of {len(tested):,} test samples come from sites that are also in training.", advice
-        )
+        text = f"{len(seen):,} of {len(tested):,} test samples come from sites that are also in training."
+        yield Check("mind", text, advice)
     else:
         yield Check("good", "No site is in training and test of the same fold.")
 
@@ -96,7 +96,7 @@ def _sites(material: Material) -> Iterator[Check]:
 def _shift(material: Material) -> Iterator[Check]:
     if material.shift is not None:
         text = material.shift.sentence.removeprefix("Warning: ")
-        # not capitalize(): that makes the names of samples small
+        # capitalize() would put the names of samples in lower case
         yield Check("mind" if material.shift.doubtful else "good", text[:1].upper() + text[1:])
 
 
@@ -106,14 +106,13 @@ def _chance(material: Material) -> Iterator[Check]:
     to_beat = chance_in_resamples(run.metric, run.tested())
     if rows.empty or chance is None or to_beat is None:
         return
-    best = rows.sort_values("ci_low", ascending=False).iloc[0]  # of those that tie, the surest
+    best = rows.sort_values("ci_low", ascending=False).iloc[0]  # of ties the one with the highest lower limit
     guess = f"guessing gives {number(chance, 2)}"
-    if is_perfect(best["mean"], run.metric):  # judged by its exact bound; leakage is the first thing to look for
+    if is_perfect(best["mean"], run.metric):  # its interval is no evidence, its exact bound is
         text = f"{best['row']} made no error: {about_perfect(best)} ({guess})"
-        if best["exact_low"] <= chance:
-            yield Check("mind", f"{text}: this could be guessing.")
-        else:
-            yield Check("mind", f"{text}.", "Look for leakage first: scanner, site, duplicates.")
+        guessing = best["exact_low"] <= chance
+        advice = "" if guessing else "Look for leakage first: scanner, site, duplicates."
+        yield Check("mind", f"{text}{': this could be guessing' if guessing else ''}.", advice)
         return
     if pd.isna(best["ci_low"]):
         return
@@ -127,7 +126,7 @@ def _chance(material: Material) -> Iterator[Check]:
 
 
 def _classes_of_folds(material: Material) -> Iterator[Check]:
-    """Balanced accuracy where a test fold lacks a class, and its interval where a resample is likely to lose one."""
+    """Balanced accuracy where a test fold lacks a class, or where a resample is likely to lose one."""
     run = material.run
     if BALANCED not in run.study.shown:
         return
@@ -153,9 +152,9 @@ def _classes_of_folds(material: Material) -> Iterator[Check]:
 
 
 def _training(material: Material) -> Iterator[Check]:
-    about = (*one_class(material.run.predictions), about_resamples(material.run.study.bootstrap))
-    yield from (Check("mind", sentence) for sentence in about if sentence)
-    yield from (check for check in (below_chance(material.run), few_steps(material.run)) if check)
+    sentences = [*one_class(material.run.predictions), about_resamples(material.run.study.bootstrap)]
+    yield from (Check("mind", sentence) for sentence in sentences if sentence)
+    yield from filter(None, (few_steps(material.run), below_chance(material.run)))
 
 
 def _selection(material: Material) -> Iterator[Check]:
@@ -171,7 +170,7 @@ def _size(material: Material) -> Iterator[Check]:
         return
     outcome = outcome_of(material.run)
     fewest = min(outcome.scarcest(outcome.counts(ids)) for ids in tests)
-    text = f"The smallest test fold has {min(map(len, tests))} samples, and the scarcest {fewest} {outcome.scarce}"
+    text = f"Every test fold has at least {min(map(len, tests))} samples and {fewest} {outcome.scarce}"
     if fewest >= outcome.few:
         yield Check("good", f"{text}.")
     else:
@@ -190,22 +189,24 @@ def _collapse(material: Material) -> Iterator[Check]:
     mixtures = material.mixtures
     if mixtures is None:
         return
-    for sentence in mixtures.prototypes.diagnostics.get("warnings", []):
-        text = f"Prototypes of the study (fold {mixtures.fold + 1}): {sentence[:1].lower()}{as_settings(sentence[1:])}"
-        yield Check("mind", text)
+    for warning in mixtures.prototypes.diagnostics.get("warnings", []):
+        text = re.sub(r"`(\w+)=`", r"`\1`", warning)  # Python's argument `sample=` is the setting `sample` of a study
+        if names := material.fold_names:
+            text = re.sub(r"\bC(\d+)\b", lambda match: names.name(int(match[1])), text)
+        yield Check("mind", f"Prototypes of the study (fold {mixtures.fold + 1}): {text[:1].lower()}{text[1:]}")
     single = 0 if mixtures.used is None else int((mixtures.used < COLLAPSED).sum())
     if single:
-        text = f"{plural(single, 'sample')} of {len(mixtures.samples):,} use one prototype only: their mixtures carry little information."
+        text = f"{single:,} of {plural(len(mixtures.samples), 'sample')} use only one prototype: their mixtures carry little information."
         yield Check("mind", text)
 
 
 QUESTIONS: tuple[Callable[[Material], Iterator[Check]], ...] = (
-    _patients, _sites, _chance, _training, _classes_of_folds, _selection, _size, _shift, _collapse, _failures,
+    _patients, _sites, _chance, _training, _classes_of_folds, _selection, _size, _shift, _collapse, _failures
 )  # fmt: skip
 
 
 def few_steps(run: Run) -> Check | None:
-    """Heads that were trained in few steps; None where they took enough, or none is trained by steps."""
+    """Heads that were trained in few steps of the optimiser."""
     heads = [head.title for head in run.study.heads if head.name != PROBE and head.title in set(run.summary["head"])]
     settings = replace(preset(usual_preset(run.kind, network=False)).train, **run.study.training)
     samples = max(len(parts["train"]) for parts in run.folds)
@@ -214,12 +215,15 @@ def few_steps(run: Run) -> Check | None:
         return None
     batches = f"{settings.batch_size} per batch, learning rate {settings.learning_rate:g}"
     how = f"{plural(settings.epochs, 'epoch')}, {plural(samples, 'sample')}, {batches}"
-    text = f"Head {join_words(heads)}: trained in at most {plural(steps, 'step')} ({how}); the score may say little of the method."
-    return Check("mind", text, _advice(run))
+    text = f"Head {join_words(heads)}: trained in at most {plural(steps, 'step')} ({how}); the score may be limited by the short training."
+    probes = any(head.name == PROBE for head in run.study.heads)
+    convex = "the head `probe` beside it" if probes else "`heads: [probe]`"
+    advice = f"Use {convex}, which is fitted to convergence, or train longer, e.g. `training: {LONGER}` in the study file; see Curves for the loss."
+    return Check("mind", text, advice)
 
 
 def below_chance(run: Run) -> Check | None:
-    """Results that are significantly worse than guessing; None where there are none."""
+    """Results that are significantly worse than guessing."""
     chance = run.chance(run.metric)
     if chance is None:
         return None
@@ -228,24 +232,6 @@ def below_chance(run: Run) -> Check | None:
     if worse.empty:
         return None
     rows = (f"{r['row']} {number(r['mean'])}, at most {number(r['ci_high'])}" for _, r in worse.iterrows())
-    heads, advice = set(worse["head"]), []
-    if heads - {NETWORK, PROBE}:
-        advice.append(f"Probably a head was not trained to convergence. {_advice(run)}")
-    if NETWORK in heads:
-        advice.append(
-            f"Probably a network was not trained to convergence: train longer, e.g. `mil_training: {LONGER}` in the study file."
-        )
-    if PROBE in heads:
-        advice.append(
-            "A probe is fitted to convergence. Without a signal, scores below chance are common in cross-validation, because what is more "
-            "frequent in training by chance is less frequent in test."
-        )
+    kinds = {{PROBE: PROBE, NETWORK: NETWORK}.get(head, "head") for head in worse["head"]}
     text = f"Worse than guessing ({number(chance, 2)}): {'; '.join(rows)}. Differences from these rows are meaningless."
-    return Check("mind", text, " ".join(advice))
-
-
-def _advice(run: Run) -> str:
-    """What to write into the study file."""
-    probes = any(head.name == PROBE for head in run.study.heads)
-    convex = "the head `probe` beside it" if probes else "`heads: [probe]`"
-    return f"Use {convex}, which is fitted to convergence, or train longer, e.g. `training: {LONGER}` in the study file; see Curves for the loss."
+    return Check("mind", text, " ".join(WORSE[kind] for kind in WORSE if kind in kinds))

@@ -1,4 +1,4 @@
-"""The folder of a study's run as one value, and what the study predicts."""
+"""The results folder of a study as one value, and the outcome that the study predicts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ QUARTERS = ("lowest quarter", "second quarter", "third quarter", "highest quarte
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A finished study. Tables have a column `row`: what the printed table calls the method."""
+    """A finished study. Its tables have a column `row`, the name of the method in the printed table."""
 
     folder: Path
     record: dict[str, Any]
@@ -47,7 +47,7 @@ class Run:
     predictions: pd.DataFrame
     trained: pd.DataFrame  # one row per cell and fold: its files
     gains: pd.DataFrame  # of each embedding beside covariates; empty where the study has none
-    sureness: Mapping[str, pd.DataFrame] = field(default_factory=dict)  # those of study.tables.SURENESS that there are
+    sureness: Mapping[str, pd.DataFrame] = field(default_factory=dict)  # by the names of study.tables.SURENESS
 
     @property
     def rows(self) -> list[str]:
@@ -56,12 +56,12 @@ class Run:
 
     @property
     def parts(self) -> list[str]:
-        """What was tested on: `test`, and external cohorts."""
+        """Test sets: `test`, and external cohorts."""
         return sorted(set(self.summary["part"]))
 
     @property
     def metric(self) -> str:
-        """The one number that the summary speaks about."""
+        """The metric of the summary."""
         return self.study.shown[0]
 
     @property
@@ -70,40 +70,35 @@ class Run:
         return list(self.record["folds"])
 
     @property
-    def over(self) -> str:
-        """What means and spreads are over."""
-        return "folds" if len(self.study.seeds) == 1 else "folds and seeds"
-
-    @property
     def kind(self) -> Kind:
-        """What kind of target is predicted."""
+        """Kind of target."""
         return self.study.kind
 
     @property
     def classes(self) -> list[str] | None:
-        """Names of the classes; None where other things are predicted."""
+        """Names of the classes; None for other kinds of target."""
         return self.record["classes"]
 
     @property
     def endpoint(self) -> str:
-        """What is predicted of survival, in words."""
+        """Name of the survival endpoint."""
         return endpoint_title(self.study.task.survival, self.study.task.time)
 
     @property
     def time_unit(self) -> str:
-        """Unit of times of survival; empty where the name of their column does not say it."""
+        """Unit of survival times; empty where the name of their column has none."""
         return self.record.get("time_unit") or ""
 
     def tested(self, part: str = "test") -> pd.DataFrame:
-        """Predictions of one test."""
+        """Predictions on one test set."""
         return self.predictions[self.predictions["part"] == part]
 
     def chance(self, metric: str, part: str = "test") -> float | None:
-        """What guessing gives, where that is one number."""
+        """Score of guessing, where that is one number."""
         return chance(metric, self.tested(part))
 
     def judged(self, part: str, metric: str) -> pd.DataFrame:
-        """Rows of the summary of one test and metric, without subgroups."""
+        """Rows of the summary of one test set and metric, without subgroups."""
         table = self.summary
         return table[(table["part"] == part) & (table["metric"] == metric) & (table["subgroup"] == "")]
 
@@ -112,30 +107,31 @@ class Run:
         return best_rows(self.judged(part, self.metric))
 
     def patients(self, samples: Sequence[str]) -> set[str]:
-        """Whom samples belong to."""
+        """Patients of samples."""
         return set(self.cohort.loc[list(samples), "patient"])
 
     def column(self, name: str, samples: Sequence[str]) -> list[str]:
-        """Clinical column for samples; what is empty is `not known`."""
+        """Clinical column for samples; empty cells are `not known`."""
         return [value or "not known" for value in self.cohort[name].reindex(list(samples)).fillna("")]
 
     def cached(self, name: str | None) -> Path | None:
-        """File of the run, while it exists."""
+        """File of the run; None where it has been deleted."""
         path = None if name is None else self.folder / name
         return path if path is not None and path.exists() else None
 
     def predicted(self, predictions: str) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]] | None:
-        """Settings of a model and its predictions of all parts, training included, while the cache exists."""
+        """Settings of a model and its predictions of all parts, training included; None where the cache was deleted."""
         path = self.cached(predictions)
         return None if path is None else load_predictions(path)
 
     def predictions_of(self, row: str, part: str) -> pd.DataFrame:
-        """Rows of predictions.csv of one method and test."""
-        return self.predictions[(self.predictions["row"] == row) & (self.predictions["part"] == part)]
+        """Predictions of one method on one test set."""
+        table = self.tested(part)
+        return table[table["row"] == row]
 
 
 def load_run(run: Results | Path | str) -> Run:
-    """Read what a study wrote; results that were never written are written into the folder of their models."""
+    """Read the results of a study; results that were never written are written into the folder of their models."""
     if isinstance(run, Results):
         folder = run.run.folder
         if not (folder / RECORD).exists():
@@ -145,10 +141,8 @@ def load_run(run: Results | Path | str) -> Run:
     record = read_record(folder)
     try:
         study = Study.model_validate_json(read_text(folder / STUDY))
-        trained = pd.DataFrame(record["trained"])
-        files = [name for name in ("predictions", "model", "prototypes", "embeddings") if name in trained]
-        # a missing file is None, whatever pandas makes of None in a column of names
-        trained = trained.assign(**{n: trained[n].astype(object).where(trained[n].notna(), None) for n in files})
+        trained = pd.DataFrame(record["trained"]).astype(object)
+        trained = trained.where(trained.notna(), None)  # pandas turns None in a column of names into NaN
         tables = {"trained": trained} | {name: _read_table(folder, name) for name in TABLES}
         tables["gains"] = _read_table(folder, "gains") if study.covariates else pd.DataFrame()
         summary = tables["summary"]
@@ -188,30 +182,30 @@ def _read_table(folder: Path, name: str) -> pd.DataFrame:
 
 
 def metric_name(metric: str) -> str:
-    """In words."""
+    """Full name of a metric."""
     return METRIC_NAMES.get(metric) or metric_title(metric).replace("_", " ")
 
 
 def where_tested(part: str, subgroup: str = "") -> str:
-    """What was tested on, in words."""
+    """Name of a test set."""
     name = "test folds" if part == "test" else f"{part.removeprefix('test_')} (external)"
     return f"{name}, {subgroup}" if subgroup else name
 
 
 def describing_columns(run: Run, most: int = 12, limit: int = 60) -> list[str]:
-    """Columns worth colouring by, outcomes first: more than one value, and not a unique name per patient."""
+    """Columns to colour by, outcomes first: more than one value, and not one value per patient."""
     outcomes = [name for name in run.cohort.columns if name in OUTCOMES or name.startswith("label_")]
-    unique: dict[tuple[str, ...], str] = {}  # `label` and the column it came from have the same values
+    unique: dict[tuple[str, ...], str] = {}  # `label` is replaced by the column it was read from
     for name in dict.fromkeys([*outcomes, *run.cohort.columns]):
         known = run.cohort[name][run.cohort[name] != ""]
         is_category = known.nunique() <= min(limit, max(2, len(known) // 2))
         if name not in IDENTIFIERS and known.nunique() > 1 and (is_category or numeric(known) is not None):
-            unique.setdefault(tuple(run.cohort[name]), name)
+            unique[tuple(run.cohort[name])] = name
     return list(unique.values())[:most]
 
 
 def numeric(values: pd.Series, few: int = 10) -> np.ndarray | None:
-    """Values as numbers where all that are known are, and they are more than a few."""
+    """Values as numbers; None where a known value is not a number, or the distinct values are few."""
     known = values != ""
     number = pd.to_numeric(values.where(known), errors="coerce")
     return number.to_numpy(float) if bool(number[known].notna().all()) and number.nunique() > few else None
@@ -219,15 +213,15 @@ def numeric(values: pd.Series, few: int = 10) -> np.ndarray | None:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What is predicted of the samples of a study, as groups that they fall into."""
+    """The outcome of a study, and the groups that it divides the samples into."""
 
     title: str  # of the report
-    tile: tuple[str, str]  # what is counted, and how many
+    tile: tuple[str, str]  # name and number in the row of counts
     member: pd.DataFrame  # (samples, groups), whether a sample is in a group
-    few: int  # of the scarcest group in a test part, below which the result of a fold is mostly chance
-    scarce: str  # what is scarce then
+    few: int  # samples of the rarest group of a test fold, below which its result is mostly chance
+    scarce: str  # name of those samples
     scarcest: Callable[[Sequence[int]], int]  # from the counts of the groups
-    counted: str = "samples"  # what bars of groups count
+    counted: str = "samples"  # unit of the bars
 
     @property
     def groups(self) -> list[str]:
@@ -240,7 +234,7 @@ class Outcome:
 
 
 def outcome_of(run: Run) -> Outcome:
-    """What is predicted in a run."""
+    """Outcome of a run."""
     task, cohort = run.study.task, run.cohort
     if run.kind == "survival":
         event = cohort["event"] == "1"
@@ -257,10 +251,10 @@ def outcome_of(run: Run) -> Outcome:
         names = list(task.labels or ())
         member = pd.DataFrame({name: has_label(run, name) == 1 for name in names}, index=cohort.index)
         title, tile = f"Prediction of {len(names)} labels", ("labels", str(len(names)))
-        return Outcome(title, tile, member, 5, "samples with its rarest label", min, "samples with the label")
+        return Outcome(title, tile, member, 5, "samples with the rarest label", min, "samples with the label")
     classes = run.classes or []
     member = pd.DataFrame({name: cohort["label"] == name for name in classes}, index=cohort.index)
-    return Outcome("Classification", ("classes", str(len(classes))), member, 5, "samples of its rarest class", min)
+    return Outcome("Classification", ("classes", str(len(classes))), member, 5, "samples of the rarest class", min)
 
 
 def short(value: float) -> str:
@@ -275,17 +269,17 @@ def observed(run: Run, samples: Sequence[str] | None = None) -> np.ndarray:
 
 
 def has_label(run: Run, name: str) -> np.ndarray:
-    """1, 0, or NaN where it is not known (n,)."""
+    """1, 0, or NaN where the label is not known (n,)."""
     return pd.to_numeric(run.cohort[f"label_{name}"].replace("", np.nan)).to_numpy(float)
 
 
 def cohorts_of(run: Run) -> dict[str, list[str]]:
-    """Samples of the study itself (`study`), and of each external cohort."""
-    external: dict[str, dict[str, None]] = {}  # all folds together, each sample once
+    """Samples of the study's cohort (`study`), and of each external cohort."""
+    cohorts: dict[str, dict[str, None]] = {"study": dict.fromkeys(run.cohort.index)}
     for parts in run.folds:
         for name, ids in parts.items():
             if name.startswith("test_"):
-                external.setdefault(name.removeprefix("test_"), {}).update(dict.fromkeys(ids))
-    elsewhere = {sample for ids in external.values() for sample in ids}
-    internal = [sample for sample in run.cohort.index if sample not in elsewhere]
-    return {"study": internal, **{name: list(ids) for name, ids in external.items()}}
+                cohorts.setdefault(name.removeprefix("test_"), {}).update(dict.fromkeys(ids))  # each sample once
+                for sample in ids:
+                    cohorts["study"].pop(sample, None)
+    return {name: list(ids) for name, ids in cohorts.items()}

@@ -1,9 +1,8 @@
-"""Figures of the page, pictures made small enough to travel in it, and numbers and lists as text."""
+"""Figures and pictures of the page, and the formats of its numbers and lists."""
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,26 +14,25 @@ from panther.charts.results import Estimate
 from panther.errors import InputError
 
 DASH, MINUS = "\u2013", "\u2212"  # for an undefined number; before a negative one
-QUALITY = 82  # of pictures
+QUALITY = 82  # of pictures, as WebP
 MOST_PICTURES = 12
-LARGE, SMALL = 1600, 1200  # pixels, for a few pictures and for many
+LARGE, SMALL = 1600, 1200  # pixels, where pictures are few, or many
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 
 
 class Figure(NamedTuple):
-    """A chart with a fixed name; ``alt`` describes it for those who cannot see it."""
+    """A chart of the page; screen readers read the caption and the ``numbers``."""
 
     key: str
     chart: Chart
-    alt: str
-    caption: str = ""  # by default alt
+    caption: str
+    numbers: str = ""  # those that the chart shows, as text
     widest: int | None = None  # pixels; by default as wide as the page
-    header: Sequence[str] = ()  # of a table of its numbers
+    header: Sequence[str] = ()  # of a table of the numbers
     rows: Sequence[Sequence[Any]] = ()
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(NamedTuple):
     """A picture as a data URI."""
 
     uri: str
@@ -52,6 +50,11 @@ def signed(value: float) -> str:
     return number(value) if pd.isna(value) or value < 0 else f"+{number(value)}"
 
 
+def limits(low: float, high: float, form: Callable[[float], str] = number) -> str:
+    """Format an interval; a dash where it is not defined."""
+    return DASH if pd.isna(low) else f"[{form(low)}, {form(high)}]"
+
+
 def p_value(value: float | None) -> str:
     """Format a p-value as journals do."""
     if value is None or value != value:
@@ -60,27 +63,27 @@ def p_value(value: float | None) -> str:
 
 
 def cell(value: Any) -> Any:
-    """Value of a table; floats have three digits."""
+    """Cell of a table; floats have three digits."""
     return number(value) if value is None or isinstance(value, float) else value
 
 
 def join_words(names: Sequence[str]) -> str:
-    """`a, b and c`."""
+    """Join names as `a, b and c`."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:
-    """`1 patient`, `2 patients`."""
+    """Count with its noun: `1 patient`, `2 patients`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def estimates(table: pd.DataFrame, value: str = "mean", name: str = "row") -> list[Estimate]:
-    """Rows of a table with an interval, for a forest plot."""
+    """Rows of a forest plot, from a table with intervals."""
     return [Estimate(r[name], r[value], r["ci_low"], r["ci_high"], ()) for _, r in table.iterrows()]
 
 
 def data_uri(path: Path, longest: int) -> str:
-    """The picture, at most ``longest`` pixels per side, on white."""
+    """Picture on white as a data URI, downsized to ``longest`` pixels per side."""
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -98,7 +101,7 @@ def data_uri(path: Path, longest: int) -> str:
 
 
 def pictures_by_slide(folder: Path, kinds: Sequence[str]) -> dict[str, dict[str, Path]]:
-    """Pictures `SLIDE.KIND.png` by slide and kind; the name of a slide may have dots."""
+    """Pictures `SLIDE.KIND.png` by slide and kind; names of slides may contain dots."""
     pictures: dict[str, dict[str, Path]] = {}
     for path in sorted(p for p in folder.iterdir() if p.suffix.lower() in PICTURES and not p.name.startswith(".")):
         kind = next((kind for kind in kinds if path.stem.endswith(kind)), None)
@@ -108,14 +111,14 @@ def pictures_by_slide(folder: Path, kinds: Sequence[str]) -> dict[str, dict[str,
 
 
 class Gallery(NamedTuple):
-    """Pictures that are shown, and how many more the folder has."""
+    """Pictures, and the number of those left out."""
 
     pictures: list[Picture]
     more: int = 0
 
 
 def gallery(paths: Mapping[str, Path], alt: str, failures: dict[str, str]) -> Gallery:
-    """Pictures by caption; one that cannot be read is left out and added to ``failures``."""
+    """Gallery of pictures by caption; unreadable ones are left out and added to ``failures``."""
     longest = LARGE if len(paths) <= MOST_PICTURES // 2 else SMALL
     shown = []
     for caption, path in islice(paths.items(), MOST_PICTURES):

@@ -1,9 +1,8 @@
-"""What the tabs draw from: a run, the prototypes and mixtures of one of its folds, and the folders of other commands.
+"""Input of the tabs: a run, the prototypes and mixtures of one of its folds, and the folders of other commands.
 
-C4 has one meaning in a report: prototypes of the fold that are those of the atlas have its names and colours, others are marked.
+C4 is the same prototype in all tabs: prototypes of the fold that match those of the atlas get its names and colours, others are marked.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,14 +30,14 @@ from panther.study.jobs import load_embeddings
 from panther.study.results import Results
 from panther.types import Prototypes
 
-# option -> the command that writes such a folder, and its JSON file
+# option -> command that writes the folder, and its JSON file
 ARTEFACTS = {
     "atlas": ("atlas", "atlas.json"),
     "attribution": ("attribute", "attribution.json"),
     "km": ("kaplan-meier", "km.json"),
     "agreement": ("concordance", "concordance.json"),
 }
-WEIGHTS = ("weight", "count")  # statistics of an embedding that are amounts of a prototype
+WEIGHTS = ("weight", "count")  # statistics of an embedding that are shares or counts of a prototype
 UNMATCHED = "#9a958c"  # colour of a prototype that the atlas does not have
 
 
@@ -50,7 +49,7 @@ class Artefact:
     content: dict[str, Any]  # its JSON
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """A list of the JSON; empty where it is missing."""
+        """Records in a list of the JSON; empty where it is missing."""
         rows = self.content.get(name)
         return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
@@ -75,40 +74,34 @@ class Mixtures:
 
 @dataclass(frozen=True)
 class FoldNames:
-    """Names and colours of a fold's prototypes in a report whose other tabs may show another set."""
+    """Names and colours of a fold's prototypes, which the other tabs may number otherwise."""
 
     fold: int
-    count: int  # of the fold's prototypes
-    matched: Mapping[int, int]  # of the fold -> of the other set
-    others: bool  # whether there is another set
-    compared: bool = True  # whether the other set was available
-    names: Mapping[int, str] = field(default_factory=dict)  # of the other set
+    numbers: Sequence[int | None]  # of each of the fold's prototypes in the other tabs; None where they lack it
+    others: bool = False  # whether the other tabs show other prototypes
+    compared: bool = True  # whether those were available
+    names: Mapping[int, str] = field(default_factory=dict)  # in the other tabs
     colours: Mapping[int, str] = field(default_factory=dict)  # likewise
-
-    def number(self, c: int) -> int | None:
-        """Number in the other tabs; None where they have no such prototype."""
-        return self.matched.get(c) if self.others else c
 
     def colour(self, c: int) -> str:
         """Colour in the other tabs."""
-        number = self.number(c)
+        number = self.numbers[c]
         return UNMATCHED if number is None else self.colours.get(number) or palette_colour(number)
 
     def name(self, c: int) -> str:
         """Name in the other tabs, or one with the fold in it."""
-        number = self.number(c)
-        return f"fold {self.fold + 1}'s own C{c}" if number is None else label(number, self.names)
+        number = self.numbers[c]
+        return f"C{c} of fold {self.fold + 1}" if number is None else label(number, self.names)
 
     @property
     def order(self) -> list[int]:
-        """Prototypes of the fold in the order of the other set, unmatched ones last."""
-        numbers = [self.number(c) for c in range(self.count)]
-        return sorted(range(self.count), key=lambda c: (numbers[c] is None, numbers[c] or 0, c))
+        """Prototypes of the fold in the order of the other tabs, unmatched ones last."""
+        return sorted(range(len(self.numbers)), key=lambda c: (self.numbers[c] is None, self.numbers[c] or 0, c))
 
     @property
     def matches(self) -> int:
         """Number of the fold's prototypes that the other tabs have."""
-        return sum(self.number(c) is not None for c in range(self.count))
+        return len(self.numbers) - list(self.numbers).count(None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +115,7 @@ class AtlasWeights:
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """Everything that a report shows."""
+    """Content of a report."""
 
     run: Run
     title: str
@@ -130,14 +123,14 @@ class Material:
     shift: ShiftReport | None
     artefacts: Mapping[str, Artefact]
     maps: Path | None
-    names: Mapping[int, str]  # of prototypes: the user's, else those of the first folder that has one
+    names: Mapping[int, str]  # of prototypes: the user's, else those of the first folder with names
     color_by: str | None
-    slides: AtlasWeights | None = None  # as the atlas measured them
-    failures: dict[str, str] = field(default_factory=dict)  # what could not be drawn -> sentence; sections add to it
+    slides: AtlasWeights | None = None  # of the atlas
+    failures: dict[str, str] = field(default_factory=dict)  # part that could not be shown -> reason; sections add to it
     fold_names: FoldNames | None = None  # of the mixtures' prototypes
 
     def prototype(self, number: int) -> str:
-        """`C2 tumour, solid`."""
+        """Label of a prototype: `C2 tumour, solid`."""
         return label(number, self.names)
 
 
@@ -148,7 +141,7 @@ def gather(
     title: str | None = None,
     color_by: str | None = None,
 ) -> Material:
-    """Read a run and the ``folders`` of other commands (by the keys of ARTEFACTS, and `maps`), and refuse what does not fit together."""
+    """Read a run and the ``folders`` of other commands (by the keys of ARTEFACTS, and `maps`), and check that they belong together."""
     run, folders = load_run(results), folders or {}
     maps = folders.get("maps")
     if maps is not None and not maps.is_dir():
@@ -169,19 +162,19 @@ def gather(
     namings = as_namings(names, count) if names else {}
     failures: dict[str, str] = {}
     slides = _atlas_weights(artefacts.get("atlas"), failures)
-    # an atlas made without a table names slides only, which a run need not know
+    # an atlas made without a table has no patients
     if slides and slides.patients != slides.slides and not set(slides.patients) & set(run.cohort["patient"]):
         patients = f"{slides.patients[0]!r}, expected those of {run.folder}, e.g. {run.cohort['patient'].iloc[0]!r}"
         raise InputError(f"{folders['atlas']}: none of its patients is in the study: e.g. {patients}")
     named = {row["prototype"]: str(row["name"]) for row in reversed(rows) if row.get("name")}
     named |= as_names(namings, count) if namings else {}
-    coloured = _set_colours(rows, namings, count) if namings or rows else {}
+    coloured = _set_colours(rows, namings, count)
     fold_names = None
     if mixtures is not None:
-        reference = _reference(run, artefacts)
-        matched = match_prototypes(mixtures.prototypes, reference)
-        sets = bool(rows), reference is not None
-        fold_names = FoldNames(mixtures.fold, len(mixtures.prototypes), matched, *sets, named, coloured)
+        reference, fold = _reference(run, artefacts), mixtures.prototypes
+        matched = match_prototypes(fold, reference) if rows else {c: c for c in range(len(fold))}
+        numbers = [matched.get(c) for c in range(len(fold))]
+        fold_names = FoldNames(mixtures.fold, numbers, bool(rows), reference is not None, named, coloured)
     return Material(
         run, title or run.study.name, mixtures, _shift(run, mixtures), artefacts, maps, named, color_by, slides, failures, fold_names
     )  # fmt: skip
@@ -201,9 +194,9 @@ def _read_artefact(folder: Path, file: str, command: str) -> Artefact:
 
 
 def _set_colours(rows: Sequence[dict[str, Any]], namings: Mapping[int, Naming], count: int) -> dict[int, str]:
-    """Give each prototype one colour in all ``rows``: the user's, else that of the first folder that has one."""
+    """Give each prototype one colour in all ``rows``: the user's, else that of the first folder with colours."""
     result = {row["prototype"]: row_colour(row) for row in reversed(rows) if "colour" in row}
-    if any(one.colour or one.group for one in namings.values()):
+    if any(naming.colour or naming.group for naming in namings.values()):
         result = dict(enumerate(colours(namings, count)))
     for row in rows:
         row["colour"] = result.get(row["prototype"], row_colour(row))
@@ -211,7 +204,7 @@ def _set_colours(rows: Sequence[dict[str, Any]], namings: Mapping[int, Naming], 
 
 
 def _reference(run: Run, artefacts: Mapping[str, Artefact]) -> Prototypes | None:
-    """The prototypes of the folders: the atlas has a copy, or they are those of a fold."""
+    """Prototypes of the folders: the copy of the atlas, or those of a fold."""
     hashes = [str(a.content["prototypes_hash"]) for a in artefacts.values() if "prototypes_hash" in a.content]
     copies = [a.folder / PROTOTYPES for a in artefacts.values() if (a.folder / PROTOTYPES).is_file()]
     for file in [*copies, *sorted((run.folder / "cache").glob("prototypes-*"))] if hashes else []:
@@ -225,7 +218,7 @@ def _reference(run: Run, artefacts: Mapping[str, Artefact]) -> Prototypes | None
 
 
 def _atlas_weights(atlas: Artefact | None, failures: dict[str, str]) -> AtlasWeights | None:
-    """Proportions of the slides; a damaged table is listed in ``failures``."""
+    """Proportions of the slides; a damaged table is added to ``failures``."""
     if atlas is None or not (path := atlas.folder / "pi.csv").exists():
         return None
     try:
@@ -241,7 +234,7 @@ def _atlas_weights(atlas: Artefact | None, failures: dict[str, str]) -> AtlasWei
 
 
 def _check_same_prototypes(artefacts: Mapping[str, Artefact]) -> None:
-    """C3 must be the same prototype in every tab."""
+    """Refuse folders that were made with different prototypes."""
     # `panther kaplan-meier` leaves out prototypes that do not vary, so its list may be shorter
     counts = {name: len(a.rows("prototypes")) for name, a in artefacts.items() if name != "km" and a.rows("prototypes")}
     hashes = {n: str(a.content["prototypes_hash"]) for n, a in artefacts.items() if "prototypes_hash" in a.content}
@@ -249,8 +242,7 @@ def _check_same_prototypes(artefacts: Mapping[str, Artefact]) -> None:
         if len(set(values.values())) > 1:
             listed = ", ".join(f"`{name}` {value}" for name, value in values.items())
             raise InputError(
-                f"The folders show different prototypes ({what}: {listed}); write them all with one prototype file "
-                "(a model's own, or the one of `panther train -p`)"
+                f"folders: different prototypes ({what}: {listed}), expected the same prototype file in all"
             )
 
 
@@ -272,44 +264,44 @@ def _shift(run: Run, mixtures: Mixtures | None) -> ShiftReport | None:
 
 
 def load_mixtures(run: Run) -> Mixtures | None:
-    """Mixtures of the first method that keeps weights, the reference before others; without any, of the first method.
+    """Mixtures of the first method with weights, the reference before others; if none has, of the first method.
 
-    None where the cache is gone.
+    None where the cache was deleted.
     """
     if "embeddings" not in run.trained:
         return None
-    entries = run.trained.dropna(subset="embeddings").drop_duplicates("embeddings")  # heads share vectors
+    entries = run.trained.dropna(subset="embeddings").drop_duplicates("embeddings")  # heads share embeddings
     entries = entries.assign(other=entries["method"] != run.study.reference_row)
-    chosen: tuple[Any, Path, Prototypes, Path, dict[int, int] | None] | None = None
+    chosen: tuple[Any, Path, Prototypes, Path, list[tuple[int, int]]] | None = None
     for _, entry in entries.sort_values(["other", "fold"], kind="stable").iterrows():
         vectors, file = run.cached(entry["embeddings"]), run.cached(entry["prototypes"])
         if vectors is None or file is None or entry["aggregator"] not in aggregators.names():
             continue
         prototypes = load_prototypes(file)
         columns = build(entry["aggregator"], prototypes, entry["options"]).columns()
-        where = {c: i for i, (c, statistic, _) in enumerate(columns) if statistic in WEIGHTS}
-        has_weights = set(where) == set(range(len(prototypes)))
+        amounts = {c: i for i, (c, statistic, _) in enumerate(columns) if statistic in WEIGHTS}
+        has_weights = set(amounts) == set(range(len(prototypes)))
         if has_weights or chosen is None:
-            chosen = entry, vectors, prototypes, file, where if has_weights else None
+            chosen = entry, vectors, prototypes, file, sorted(amounts.items()) if has_weights else []
         if has_weights:
             break
     if chosen is None:
         return None
-    entry, vectors, prototypes, file, amounts_at = chosen
+    entry, vectors, prototypes, file, amounts_of = chosen
     x, units = load_embeddings(vectors)
     weights = None
-    if amounts_at is not None:
-        amounts = x[:, [amounts_at[c] for c in range(len(prototypes))]].astype(float)
-        weights = amounts / np.maximum(amounts.sum(1, keepdims=True), 1e-30)
+    if amounts_of:
+        amount = x[:, [i for _, i in amounts_of]].astype(float)
+        weights = amount / np.maximum(amount.sum(1, keepdims=True), 1e-30)
     model = run.cached(entry["model"])
     positions = {} if model is None else _positions(model, np.array(x))
     return Mixtures(entry["row"], entry["fold"], tuple(units), weights, positions, prototypes, file.name)
 
 
 def _positions(model: Path, x: np.ndarray) -> dict[str, Plane]:
-    """Projections of the embeddings as scaled by the model that was tested."""
+    """Projections of the embeddings, scaled by the tested model."""
     scaler = load_model(model).scaler
-    assert scaler is not None  # of methods that keep embeddings
+    assert scaler is not None  # methods with embeddings have one
     scaled = scaler(torch.from_numpy(x)).double().numpy()
     positions = {"PCA": principal_components(scaled)}
     if umap_installed() and len(x) >= FEWEST_UMAP:
@@ -318,20 +310,8 @@ def _positions(model: Path, x: np.ndarray) -> dict[str, Plane]:
 
 
 def match_prototypes(prototypes: Prototypes, reference: Prototypes | None) -> dict[int, int]:
-    """Match prototypes one to one with a reference (Hungarian, by distance); only near ones count as the same."""
-    if reference is None:
-        return {}
+    """Match prototypes one to one with a reference (Hungarian, by distance); only near ones are matched."""
     try:
-        return {number: matched for matched, number in compare(reference, prototypes).same}
+        return {} if reference is None else {c: number for number, c in compare(reference, prototypes).same}
     except InputError:  # of another encoder, or another projection
         return {}
-
-
-def as_settings(text: str) -> str:
-    """Sentence in which Python's `sample=` is the setting `sample` of a study."""
-    return re.sub(r"`(\w+)=`", r"`\1`", text)
-
-
-def rename(text: str, names: Mapping[int, str]) -> str:
-    """Sentence in which C3 has its name."""
-    return re.sub(r"\bC(\d+)\b", lambda match: names.get(int(match[1]), match[0]), text)

@@ -1,6 +1,6 @@
 """The report of a study as one HTML file: tabs from Jinja2 templates, with styles, scripts and pictures inside.
 
-Text is escaped wherever it enters. Charts are in the page as data that Plotly draws when they come into view.
+Text is escaped by the templates. Charts are stored as JSON, which Plotly draws when they come into view.
 """
 
 import base64
@@ -19,7 +19,7 @@ from markupsafe import Markup, escape
 from panther.charts.chart import Chart
 from panther.errors import InputError
 from panther.report.data import metric_name, outcome_of, short, where_tested
-from panther.report.figures import DASH, MINUS, cell, join_words, number, p_value, plural, signed
+from panther.report.figures import DASH, MINUS, cell, join_words, limits, number, p_value, plural, signed
 from panther.report.material import Material
 from panther.report.sections import FOREIGN, SECTIONS
 from panther.study.tables import part_name
@@ -46,18 +46,18 @@ class Report:
         return len(self.html.encode())
 
     def to_lines(self) -> list[str]:
-        """Lines for people."""
+        """Lines of the command line."""
         return [f"One HTML file of {self.size / 1e6:.1f} MB; open it in any browser, or print it."]
 
     def to_json(self) -> dict[str, Any]:
-        """The same for programs."""
+        """Content of `--json`."""
         return {"bytes": self.size}
 
 
 def build_page(material: Material) -> str:
     """Render the whole document; the same material gives the same text."""
     tabs: dict[str, str] = {}
-    for name in [*list(SECTIONS)[1:], "Summary"]:  # which lists the tabs that are missing
+    for name in [*list(SECTIONS)[1:], "Summary"]:  # last, because it lists the missing tabs
         try:
             content = render_tab(material, name, absent=[tab for tab in SECTIONS if tab not in tabs])
         except (AttributeError, KeyError, TypeError, ValueError, IndexError, UndefinedError) as error:
@@ -71,7 +71,7 @@ def build_page(material: Material) -> str:
     tabs = {name: tabs[name] for name in SECTIONS if name in tabs}
     scripts = [_resource("package_data/plotly.min.js", "plotly"), _resource("page.js")]
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
-    # nothing may be loaded, and only these two scripts may run, whatever slips through
+    # security: nothing is loaded from outside, and only these two scripts may run
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     policy = f"default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src {allowed}"
     template = environment().get_template("page.html")
@@ -97,7 +97,7 @@ def _code(sentence: str) -> Markup:
 def _figure(chart: Chart) -> dict[str, Any]:
     drawn = chart.plotly()
     text = json.dumps(drawn, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    # in a script element only `<` could end it early
+    # `<` could end the script element
     return {"height": drawn["layout"]["height"], "json": Markup(text.replace("<", "\\u003c"))}
 
 
@@ -112,17 +112,14 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     templates.filters |= {
-        "cell": cell, "code": _code, "figure": _figure, "key": _key, "join_words": join_words, "metric": metric_name, "number": number, "p": p_value,
+        "cell": cell, "code": _code, "figure": _figure, "join_words": join_words, "metric": metric_name, "number": number, "p": p_value,
         "part": part_name, "plural": plural, "short": short, "signed": signed, "where": where_tested,
     }  # fmt: skip
     templates.tests["numeric"] = lambda cell: (
         str(cell)[:1].isdigit() or (str(cell)[:1] in f"{MINUS}{DASH}-<+[" and len(str(cell)) < 40)
     )
+    templates.globals |= {"limits": limits, "signed": signed}
     return templates
-
-
-def _key(name: str) -> str:
-    return name.lower().replace(" ", "-")
 
 
 def _resource(name: str, package: str = "panther.report") -> str:
@@ -130,7 +127,7 @@ def _resource(name: str, package: str = "panther.report") -> str:
 
 
 def written_folder(name: str, value: Any) -> Path:
-    """Folder of another command, or the one that a value was written to."""
+    """Folder of an argument: a path, or the folder that a result was written to."""
     if isinstance(value, (str, Path)):
         return Path(value)
     files = [file for file in getattr(value, "files", ()) if file.suffix == ".json"]

@@ -23,8 +23,8 @@ from panther.statistics.kernels import accumulate as accumulate
 from panther.statistics.kernels import distances_to_prototypes as distances_to_prototypes
 from panther.statistics.kernels import squared_distances as squared_distances
 from panther.statistics.nearest_rows import Apart as Apart
+from panther.statistics.nearest_rows import Cosine as Cosine
 from panther.statistics.nearest_rows import Measure as Measure
 from panther.statistics.nearest_rows import Nearest as Nearest
+from panther.statistics.nearest_rows import most_similar as most_similar
 from panther.statistics.nearest_rows import nearest_rows as nearest_rows
-from panther.statistics.similar import Cosine as Cosine
-from panther.statistics.similar import most_similar as most_similar

@@ -1,4 +1,4 @@
-/* Sums of a few rows that lie anywhere, weighed, about an origin (`moments.py` says what for, and is what is right). */
+/* Sums of a few rows that lie anywhere, weighed, about an origin (the reference is `tail.py`). */
 
 #include "compiled_types.h"
 

@@ -1,4 +1,4 @@
-"""The report of real small studies: its numbers are those of the tables, its text cannot break it, its parts are optional."""
+"""The page: numbers of the tables, escaped text, optional parts, refused inputs."""
 
 import html
 import json
@@ -27,7 +27,7 @@ from report.studies import EVIL, plots
 
 
 class Page(HTMLParser):
-    """Tables and scripts of a page; everything opened is closed."""
+    """Tables and scripts of a page; all elements are closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ def test_survival_reports_draw_risk_groups_and_state_disjoint_sites(survival):
     curves = [name for name in found.figures if name.startswith("risk-")]
     assert len(curves) == 2
     sizes = [int(re.search(r"n = (\d+)", t["name"])[1]) for t in found.figures[curves[0]]["data"] if "name" in t]
-    assert sum(sizes) == 48  # everybody is tested once
+    assert sum(sizes) == 48  # each patient is tested once
     text = built(survival)
     assert "No site is in training and test of the same fold" in text
     assert "No patient is in training and test of the same fold (0 shared" in text
@@ -139,18 +139,18 @@ def test_shared_patients_and_sites_are_counted_from_the_lists(classes, tmp_path)
     assert [row[1] for row in table[1:]] == ["1", "0", "0"]
 
 
-def test_what_people_wrote_never_becomes_markup(classes, atlas):
+def test_text_of_users_never_becomes_markup(classes, atlas):
     text = built(classes, folders={"atlas": atlas}, title=EVIL)
     found = Page(text)
     assert EVIL not in text
-    assert found.scripts.count(None) == 2  # Plotly and ours; all others are data
+    assert found.scripts.count(None) == 2  # Plotly and page.js; all others are data
     assert set(found.scripts) == {None, "application/json"}
     assert f"<h1>{html.escape(EVIL).replace('&#x27;', '&#39;')}</h1>" in text
-    for figure in found.figures.values():  # Plotly has a markup of its own
+    for figure in found.figures.values():  # Plotly interprets some markup
         assert "<script" not in json.dumps(figure)
 
 
-def test_the_settings_in_the_report_are_a_study_file_that_says_the_same(classes, tmp_path):
+def test_the_settings_in_the_report_are_the_study_file(classes, tmp_path):
     settings = html.unescape(re.findall(r"<pre><code>(.*?)</code></pre>", built(classes), re.S)[1])
     (tmp_path / "study.yaml").write_text(settings)
     assert load_study(tmp_path / "study.yaml") == load_run(classes).study
@@ -164,7 +164,7 @@ def test_ids_are_unique_and_the_same_input_gives_the_same_bytes(classes):
     assert not re.search(r"(src|href)=\"(?!data:|#)", first.split("<script>")[0])
 
 
-def test_tabs_without_data_are_left_out_and_the_summary_says_what_adds_them(classes, atlas, tmp_path):
+def test_tabs_without_data_are_left_out_and_the_summary_lists_their_commands(classes, atlas, tmp_path):
     text = built(classes)
     assert 'id="panel-prototypes"' not in text
     assert "panther atlas" in text
@@ -177,7 +177,7 @@ def test_tabs_without_data_are_left_out_and_the_summary_says_what_adds_them(clas
     assert full.count("data:image/webp") == 4
 
 
-def test_without_the_cache_the_tables_are_still_told(classes, tmp_path):
+def test_without_the_cache_the_tables_remain(classes, tmp_path):
     for path in classes.iterdir():
         if path.name != "cache":
             (tmp_path / path.name).symlink_to(path)
@@ -201,7 +201,7 @@ def test_the_command_writes_one_file_and_warns_when_it_is_large(classes, tmp_pat
     assert "more than most mail servers" in panther("report", classes, "-o", tmp_path / "r.html")[1]
 
 
-def test_what_cannot_be_right_is_refused_in_one_sentence(classes, tmp_path, panther):
+def test_impossible_inputs_are_refused(classes, tmp_path, panther):
     to = ("-o", tmp_path / "r.html")
     assert "not the folder of a run" in panther("report", tmp_path, *to, code=2)[1]
     assert "ends in .html" in panther("report", classes, "-o", tmp_path / "r.pdf", code=2)[1]
@@ -210,15 +210,13 @@ def test_what_cannot_be_right_is_refused_in_one_sentence(classes, tmp_path, pant
     assert "no such folder" in panther("report", classes, *to, "--maps", tmp_path / "none", code=2)[1]
     (tmp_path / "names.yaml").write_text("C9: tumour\n")
     assert "no prototype 'C9'" in panther("report", classes, *to, "--names", tmp_path / "names.yaml", code=2)[1]
-    old = tmp_path / "old"
-    old.mkdir()
-    (old / "study.json").symlink_to(classes / "study.json")
-    assert "`panther run` again" in panther("report", old, *to, code=2)[1]
+    (tmp_path / "run" / "cache").mkdir(parents=True)
+    assert "not finished" in panther("report", tmp_path / "run", *to, code=2)[1]
     assert not (tmp_path / "r.html").exists()
 
 
 @pytest.mark.parametrize("row", [{"groups": 3}, {"prototype": 0, "groups": ["low"]}])
-def test_a_broken_picture_or_foreign_file_costs_its_place_not_the_report(row, classes, atlas, tmp_path, panther):
+def test_a_damaged_picture_or_file_is_left_out_and_reported(row, classes, atlas, tmp_path, panther):
     atlas = shutil.copytree(atlas, tmp_path / "atlas")
     (atlas / "exemplars/C1-nearest-0.jpg").write_bytes(b"no picture")
     _, err = panther("report", classes, "-o", tmp_path / "r.html", "--atlas", atlas, code=1)

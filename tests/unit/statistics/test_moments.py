@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from panther.statistics import moments
-from panther.statistics.moments import weighed_moments
+from panther.statistics import tail as moments
+from panther.statistics.tail import weighed_moments
 
 pytestmark = pytest.mark.usefixtures("kernel")
 

@@ -6,7 +6,7 @@ import torch
 
 from mixture_bags import mixture_bag
 from panther.mixture import EMSettings, fit_mixture, surprise_of
-from panther.statistics import moments
+from panther.statistics import tail as moments
 from panther.statistics.tail import LEAST, MOST, surprise_edges, tail_of
 
 pytestmark = pytest.mark.usefixtures("kernel")

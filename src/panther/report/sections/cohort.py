@@ -1,5 +1,6 @@
-"""Tabs of what went in: the cohort, its division into training and test, and the settings."""
+"""Tabs of the data and settings: cohort, splits, and reproduction of the run."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import yaml
 
 from panther.charts.results import histogram, stacked
 from panther.charts.survival import survival_curves
+from panther.cohort.covariates import COVARIATES
 from panther.evaluation.survival_metrics import kaplan_meier
-from panther.report.checks import overlaps
+from panther.report.checks import checks, overlaps
 from panther.report.data import Run, cohorts_of, has_label, observed, outcome_of, short
 from panther.report.figures import Figure, plural
 from panther.report.material import Material
@@ -22,30 +24,36 @@ PARTS = {"train": "training", "val": "validation", "test": "test"}
 
 
 def cohort(material: Material) -> dict[str, Any]:
-    """Counts, the outcome, sites, sizes, and the notes of the run on the tables."""
+    """Counts, outcome, sites, sizes, and the notes of the run, except those that other tabs show."""
     run = material.run
+    checked = {check.sentence for check in checks(material)}
     columns = []
     for name, values in run.cohort.items():
         known = values[values != ""]
-        common = ", ".join(f"{value} ({n})" for value, n in known.value_counts().head(3).items())
-        frequent = common if known.nunique() <= 60 else f"e.g. {known.iloc[0]}"
-        columns.append([name, len(known), known.nunique(), frequent])
+        frequent = ", ".join(f"{value} ({n})" for value, n in known.value_counts().head(3).items())
+        columns.append(
+            [name, len(known), known.nunique(), frequent if known.nunique() <= 60 else f"e.g. {known.iloc[0]}"]
+        )
     return {
         "tiles": count_tiles(run),
         "outcome": OUTCOME_FIGURES[run.kind](run, cohorts_of(run)),
         "sites": _sites(run),
         "sizes": _sizes(run),
-        "notes": run.record["notes"],
+        "notes": [
+            note
+            for note in run.record["notes"]
+            if note not in checked and not note.startswith(f"The reference {COVARIATES} ")
+        ],
         "columns": columns,
     }
 
 
 def count_tiles(run: Run) -> dict[str, str]:
-    """The size of the study in a few numbers."""
+    """Numbers of patients, slides, patches, outcomes and sites."""
     table = run.cohort
     external = {p for name, ids in cohorts_of(run).items() if name != "study" for p in run.patients(ids)}
     tiles = {
-        "patients" + (f" ({len(external):,} external)" if external else ""): f"{table['patient'].nunique():,}",
+        f"patients ({len(external):,} external)" if external else "patients": f"{table['patient'].nunique():,}",
         "slides": f"{pd.to_numeric(table['n_slides']).sum():,.0f}",
     }
     for name in (c for c in table.columns if c == "patches" or c.startswith("patches_")):
@@ -55,18 +63,19 @@ def count_tiles(run: Run) -> dict[str, str]:
     return tiles | ({"sites": f"{sites:,}"} if sites else {})
 
 
-def _count_figure(key: str, rows: list[str], groups: list[str], count: Any, counted: str, caption: str = "") -> Figure:
-    """Stacked bars of counts (rows, groups), with all of them as its description."""
-    count = np.array(count).reshape(len(rows), len(groups))
-    cells = (", ".join(f"{name} {n}" for name, n in zip(groups, row, strict=True)) for row in count)
-    alt = "; ".join(f"{name}: {cell}" for name, cell in zip(rows, cells, strict=True))
-    return Figure(key, stacked(rows, groups, count, counted), f"Number of {counted}. {alt}", caption)
+def _count_figure(
+    key: str, counts: Mapping[str, Sequence[int]], groups: list[str], counted: str, caption: str
+) -> Figure:
+    """Stacked bars of the counts of each group, by the name of the bar."""
+    cells = (", ".join(f"{name} {n}" for name, n in zip(groups, row, strict=True)) for row in counts.values())
+    numbers = "; ".join(f"{name}: {cell}" for name, cell in zip(counts, cells, strict=True))
+    return Figure(key, stacked(list(counts), groups, np.array(list(counts.values())), counted), caption, numbers)
 
 
 def _classes(run: Run, groups: dict[str, list[str]]) -> Figure:
     outcome = outcome_of(run)
-    count = [outcome.counts(ids) for ids in groups.values()]
-    return _count_figure("classes", list(groups), outcome.groups, count, "samples", "Samples of each class.")
+    counts = {name: outcome.counts(ids) for name, ids in groups.items()}
+    return _count_figure("classes", counts, outcome.groups, "samples", "Samples of each class.")
 
 
 def _values(run: Run, groups: dict[str, list[str]]) -> Figure:
@@ -77,10 +86,9 @@ def _values(run: Run, groups: dict[str, list[str]]) -> Figure:
 
 
 def _labels(run: Run, groups: dict[str, list[str]]) -> Figure:
-    names = list(run.study.task.labels or ())
-    values = np.array([has_label(run, name) for name in names])
-    count = np.stack([values == 1, values == 0, np.isnan(values)], 1).sum(2)
-    return _count_figure("labels", names, ["with", "without", "unknown"], count, "samples", "Samples with each label.")
+    values = {name: has_label(run, name) for name in run.study.task.labels or ()}
+    counts = {name: [int(n.sum()) for n in (v == 1, v == 0, np.isnan(v))] for name, v in values.items()}
+    return _count_figure("labels", counts, ["with", "without", "unknown"], "samples", "Samples with each label.")
 
 
 def _follow_up(run: Run, groups: dict[str, list[str]]) -> Figure:
@@ -90,9 +98,7 @@ def _follow_up(run: Run, groups: dict[str, list[str]]) -> Figure:
         title = f"{name} (n = {len(ids)}, {int(event.sum())} events)"
         curves[title] = kaplan_meier(time.to_numpy(float), event.to_numpy())
     text = "Kaplan-Meier estimate of all patients, with 95 % bands and numbers at risk"
-    return Figure(
-        "follow-up", survival_curves(curves, run.time_unit, run.endpoint), f"{text}: {', '.join(curves)}.", f"{text}."
-    )
+    return Figure("follow-up", survival_curves(curves, run.time_unit, run.endpoint), text, ", ".join(curves))
 
 
 OUTCOME_FIGURES = {"classification": _classes, "survival": _follow_up, "regression": _values, "labels": _labels}
@@ -104,10 +110,9 @@ def _sites(run: Run) -> Figure | None:
         return None
     order = known["site"].value_counts().sort_index().sort_values(ascending=False, kind="stable").index.tolist()
     outcome, shown = outcome_of(run), order[:MOST_SITES]
-    count = [outcome.counts(known.index[known["site"] == site]) for site in shown]
+    counts = {site: outcome.counts(known.index[known["site"] == site]) for site in shown}
     more = f" The largest {MOST_SITES} of {len(order)} are shown." if len(order) > MOST_SITES else ""
-    text = f"{plural(len(order), 'site')}. Where the outcome differs between sites, a model can score by recognising the site.{more}"
-    return _count_figure("sites", shown, outcome.groups, count, outcome.counted, text)
+    return _count_figure("sites", counts, outcome.groups, outcome.counted, f"{plural(len(order), 'site')}.{more}")
 
 
 def _sizes(run: Run) -> Figure | None:
@@ -120,34 +125,36 @@ def _sizes(run: Run) -> Figure | None:
 
 
 def splits(material: Material) -> dict[str, Any]:
-    """Sizes and balance of folds; overlaps counted from the lists of samples."""
+    """Sizes and balance of folds; overlaps are counted from the lists of samples."""
     run, outcome = material.run, outcome_of(material.run)
     spec, site = run.study.splits, run.cohort["site"]
-    parts = [(fold, part, ids) for fold, of in enumerate(run.folds) for part, ids in of.items()]
-    balance = {f"fold {f + 1}, {PARTS[p]}": outcome.counts(ids) for f, p, ids in parts if p in ("train", "test")}
-    names = sorted(set(site) - {""})
-    tests = [of.get("test", []) for of in run.folds]
-    in_folds = [[int((site.loc[ids] == name).sum()) for ids in tests] for name in names]
-    text = "Test samples of each site by fold. With site-preserving folds each bar has one colour."
+    rows, balance = [], {}
+    for fold, parts in enumerate(run.folds, 1):
+        for part, ids in parts.items():
+            name, counts = f"fold {fold}, {PARTS.get(part, part_name(part))}", outcome.counts(ids)
+            rows.append([name, len(ids), len(run.patients(ids)), *counts, len(set(site.loc[ids]) - {""})])
+            if part in ("train", "test"):
+                balance[name] = counts
+    names, sites = sorted(set(site) - {""}), None
+    if 0 < len(names) <= MOST_FOLD_SITES:
+        tests = {f"fold {fold}": site.loc[parts.get("test", [])] for fold, parts in enumerate(run.folds, 1)}
+        in_folds = {name: [int((tested == name).sum()) for tested in tests.values()] for name in names}
+        text = "Test samples of each site by fold. With site-preserving folds each bar has one colour."
+        sites = _count_figure("sites-in-folds", in_folds, list(tests), "test samples", text)
     return {
-        "source": f"column {spec.column}" if isinstance(spec, ColumnSplits) else f"the files of {spec.name}" if isinstance(spec, Path) else "",
+        "column": spec.column if isinstance(spec, ColumnSplits) else "",
+        "files": spec.name if isinstance(spec, Path) else "",
         "spec": spec,
         "overlaps": overlaps(run),
-        "balance": _count_figure("balance", list(balance), outcome.groups, list(balance.values()), outcome.counted, "Outcome of each part."),
-        "sites": _count_figure("sites-in-folds", names, [f"fold {k + 1}" for k in range(len(tests))], in_folds, "test samples", text)
-        if 0 < len(names) <= MOST_FOLD_SITES
-        else None,
+        "balance": _count_figure("balance", balance, outcome.groups, outcome.counted, "Outcome of each part."),
+        "sites": sites,
         "header": ["part", "samples", "patients", *outcome.groups, "sites"],
-        "parts": [
-            [f"fold {fold + 1}, {PARTS.get(part, part_name(part))}", len(ids), len(run.patients(ids)), *outcome.counts(ids), sites]
-            for fold, part, ids in parts
-            for sites in [len(set(site.loc[ids]) - {""})]
-        ],
-    }  # fmt: skip
+        "parts": rows,
+    }
 
 
 def reproduce(material: Material) -> dict[str, Any]:
-    """Commands, settings, versions, hashes."""
+    """Settings, versions, and hashes of files."""
     run = material.run
     study = run.study.model_dump(mode="json", exclude_defaults=True) | {"seeds": run.study.seeds}
     files = run.trained.reindex(columns=["row", "seed", "fold", "prototypes", "embeddings", "model", "predictions"])

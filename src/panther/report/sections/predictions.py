@@ -1,4 +1,4 @@
-"""Tabs of the predictions behind the scores: risk groups, confusion, learning curves; calibration and prediction sets."""
+"""Tabs of the predictions: risk groups, confusion, ROC and learning curves; calibration and prediction sets."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,10 +19,10 @@ from panther.evaluation import metrics
 from panther.evaluation.metrics import LOWER_IS_BETTER, pearson
 from panther.evaluation.survival_metrics import LogRank, kaplan_meier, log_rank, risk_groups
 from panther.report.data import Run, short, where_tested
-from panther.report.figures import DASH, Figure, number, p_value
+from panther.report.figures import Figure, limits, number, p_value
 from panther.report.material import Material
 
-MOST_CURVES = 6  # lines that can be told apart
+MOST_CURVES = 6  # lines that can be distinguished
 RISK = ("low risk", "high risk")
 LEVEL = 0.05  # of significance
 PREDICTED = "predicted class"
@@ -31,13 +31,11 @@ Figures = dict[str, Figure]
 
 
 def curves(material: Material) -> dict[str, Any] | None:
-    """By kind of task, the best method first."""
+    """Figures of the predictions by kind of task, the best method first."""
     run = material.run
     judged = run.judged("test", run.metric).dropna(subset="mean")
-    means = dict(zip(judged["row"], judged["mean"], strict=True))
-    sign = 1 if run.metric in LOWER_IS_BETTER else -1
-    # of equal ones the first stays first
-    order = sorted(run.rows, key=lambda name: sign * means.get(name, -sign * np.inf))
+    ranked = judged.sort_values("mean", ascending=run.metric in LOWER_IS_BETTER, kind="stable")["row"]
+    order = list(dict.fromkeys([*ranked, *run.rows]))
     key, draw = BY_KIND[run.kind]
     figures: Figures = {}
     for part in run.parts:
@@ -59,17 +57,19 @@ def confusion_matrix(predictions: pd.DataFrame, names: list[str]) -> np.ndarray:
 def _confusion(run: Run, predictions: pd.DataFrame, key: str) -> Figure:
     names = run.classes or []
     matrix = confusion_matrix(predictions, names)
-    text = f"{int(np.trace(matrix))} of {int(matrix.sum())} predictions are correct."
     rows = (", ".join(f"{n} as {other}" for other, n in zip(names, row, strict=True)) for row in matrix)
-    alt = f"{text} {'; '.join(f'{name}: {row}' for name, row in zip(names, rows, strict=True))}"
-    return Figure(key, confusion(matrix, names), alt, text, 300 + 120 * len(names))
+    numbers = "; ".join(f"{name}: {row}" for name, row in zip(names, rows, strict=True))
+    text = f"{int(np.trace(matrix))} of {int(matrix.sum())} predictions are correct."
+    return Figure(key, confusion(matrix, names), text, numbers, 300 + 120 * len(names))
 
 
-def _receiver(truth: pd.Series, probability: pd.Series) -> tuple[np.ndarray, np.ndarray] | None:
-    """False and true positive rate; None where the truth has one value only."""
+def _roc(outputs: dict[str, tuple[pd.Series, pd.Series]], key: str, text: str) -> Figure | None:
+    """ROC curves of outputs (truth, probability) by name, except those with one value of the truth only."""
     from sklearn.metrics import roc_curve
 
-    return None if truth.all() or not truth.any() else roc_curve(truth, probability)[:2]
+    curves = {name: roc_curve(*output)[:2] for name, output in outputs.items() if output[0].nunique() == 2}
+    text = f"ROC of {text}; tables: mean AUROC over folds."
+    return Figure(key, roc(curves), text, widest=760) if curves else None
 
 
 def _receivers(run: Run, order: list[str]) -> Figures:
@@ -78,23 +78,21 @@ def _receivers(run: Run, order: list[str]) -> Figures:
     if run.kind != "classification" or len(run.classes or ()) != 2:
         return figures
     positive = (run.classes or [])[1]
+    most = f" (the best {MOST_CURVES} of {len(order)} methods)" if len(order) > MOST_CURVES else ""
     for part in run.parts:
         tables = {name: run.predictions_of(name, part) for name in order[:MOST_CURVES]}
-        curves = {n: _receiver(t["label"] == positive, t[f"probability_{positive}"]) for n, t in tables.items()}
-        known = {name: curve for name, curve in curves.items() if curve}
-        most = f" (the best {MOST_CURVES} of {len(order)} methods)" if len(order) > MOST_CURVES else ""
-        text = f"ROC of {positive} on {where_tested(part)}, all folds pooled{most}; tables: mean AUROC over folds."
-        figures[where_tested(part)] = Figure(f"roc-{part}", roc(known), text, widest=760)
-    return figures  # fmt: skip
+        outputs = {name: (t["label"] == positive, t[f"probability_{positive}"]) for name, t in tables.items()}
+        text = f"{positive} on {where_tested(part)}, all folds pooled{most}"
+        if figure := _roc(outputs, f"roc-{part}", text):
+            figures[where_tested(part)] = figure
+    return figures
 
 
 def _label_receivers(run: Run, predictions: pd.DataFrame, key: str) -> Figure | None:
     """ROC curves of all labels."""
     tables = {label: predictions.dropna(subset=f"label_{label}") for label in run.study.task.labels or ()}
-    curves = {n: _receiver(t[f"label_{n}"].astype(float) == 1, t[f"probability_{n}"]) for n, t in tables.items()}
-    known = {label: curve for label, curve in curves.items() if curve}
-    text = "ROC of each label, all folds pooled; tables: mean AUROC over folds."
-    return Figure(key, roc(known), text, widest=760) if known else None
+    outputs = {label: (t[f"label_{label}"].astype(float), t[f"probability_{label}"]) for label, t in tables.items()}
+    return _roc(outputs, key, "each label, all folds pooled")
 
 
 def _scatter(run: Run, predictions: pd.DataFrame, key: str) -> Figure:
@@ -124,14 +122,12 @@ def _risk_groups(run: Run, predictions: pd.DataFrame, key: str) -> Figure | None
         member = groups.to_numpy() == group
         label = f"{title} (n = {member.sum()}, {int(event[member].sum())} events)"
         curves[label] = kaplan_meier(time[member], event[member])
-    text = "Kaplan-Meier estimate of the two risk groups with 95 % bands and numbers at risk"
     verdict = risk_verdict(log_rank(time, event, groups.to_numpy()), once=bool(predictions["sample"].is_unique))
-    chart = survival_curves(curves, run.time_unit, run.endpoint)
-    return Figure(key, chart, f"{text}: {', '.join(curves)}. {verdict}", f"{text}. {verdict}")
+    return Figure(key, survival_curves(curves, run.time_unit, run.endpoint), verdict, ", ".join(curves))
 
 
 def risk_verdict(test: LogRank, *, once: bool) -> str:
-    """Which group had worse survival, as a p-value has no direction; no test unless each patient is tested ``once``."""
+    """Which risk group had worse survival, and the p-value, which has no direction; no test unless each patient is tested ``once``."""
     events, expected = float(test.observed[1]), float(test.expected[1])
     if np.isclose(events, expected):
         direction = "The high-risk group had the same survival"
@@ -160,15 +156,15 @@ def _learning(run: Run, order: list[str]) -> Figures:
         entries = run.trained[run.trained["row"] == name]
         first = entries[entries["seed"] == entries["seed"].min()].sort_values("fold")
         loaded = [run.predicted(file) for file in first["predictions"]]
-        histories = [one[0]["history"] for one in loaded if one is not None and one[0]["history"]]
+        histories = [settings["history"] for settings, _ in filter(None, loaded) if settings["history"]]
         if histories:
             text = f"Loss of {name} over epochs, one line per fold; dashed: validation."
             figures[name] = Figure(f"learning-{len(figures)}", learning_curves(histories), text)
     return figures
 
 
-def how_sure(material: Material) -> dict[str, Any] | None:
-    """Calibration, then prediction sets, as far as the study has them."""
+def uncertainty(material: Material) -> dict[str, Any] | None:
+    """Calibration and prediction sets, as far as the study has them."""
     context = {"calibration": _calibration(material.run), "sets": _prediction_sets(material.run)}
     return context if any(context.values()) else None
 
@@ -184,19 +180,17 @@ def _calibration(run: Run) -> dict[str, Any] | None:
     if table is None:
         return None
     figures: Figures = {}
-    scores: dict[str, list[dict[str, Any]]] = {}
+    scores: dict[str, list[dict[str, Any]]] = {part: [] for part in run.parts}
     for part in run.parts:
-        scores[part] = []
         for position, name in enumerate(_rows_of(run, table, part)):
             figures[f"{where_tested(part)}: {name}"] = _reliability(run, part, name, f"reliability-{part}-{position}")
             rows = table[(table["row"] == name) & (table["part"] == part)]
-            for kind, of in rows.groupby("probabilities", sort=False):
-                by = {r["metric"]: r for _, r in of.iterrows()}
-                cells = {metric: _interval(by[metric], "value") for metric in SCORES}
-                scores[part].append(
-                    {"name": f"{name}, {kind}", **cells, **by["ece"][["by_chance", "by_chance_high", "temperature"]]}
-                )
-    return {"figures": figures, "scores": scores, "source": next((text for text in table["calibrated_on"] if text), "")}  # fmt: skip
+            for kind, group in rows.groupby("probabilities", sort=False):
+                by_metric = {row["metric"]: row for _, row in group.iterrows()}
+                cells = {metric: _interval(by_metric[metric], "value") for metric in SCORES}
+                chance = by_metric["ece"][["by_chance", "by_chance_high", "temperature"]]
+                scores[part].append({"name": f"{name}, {kind}", **cells, **chance})
+    return {"figures": figures, "scores": scores, "source": next(filter(None, table["calibrated_on"]), "")}
 
 
 def _reliability(run: Run, part: str, name: str, key: str) -> Figure:
@@ -204,18 +198,17 @@ def _reliability(run: Run, part: str, name: str, key: str) -> Figure:
     table = table[(table["row"] == name) & (table["part"] == part)]
     classes = [c for c in dict.fromkeys(table["class"]) if c != PREDICTED]
     shown = classes[0] if len(classes) == 1 else PREDICTED
-    table = table[table["class"] == shown]
+    columns = ["predicted", "observed", "ci_low", "ci_high"]
     curves = {
-        str(kind): Reliability(
-            *(of[column].to_numpy(float) for column in ("predicted", "observed", "ci_low", "ci_high"))
-        )
-        for kind, of in table.groupby("probabilities", sort=False)
+        str(kind): Reliability(*bins[columns].to_numpy(float).T)
+        for kind, bins in table[table["class"] == shown].groupby("probabilities", sort=False)
     }
-    title = f"Reliability of {name} on {where_tested(part)}, {shown}, all folds pooled"
     last = list(curves.values())[-1]
-    bins = "; ".join(f"predicted {p:.2f}, observed {o:.2f}" for p, o in zip(last.predicted, last.observed, strict=True))
+    pairs = zip(last.predicted, last.observed, strict=True)
+    numbers = "; ".join(f"predicted {predicted:.2f}, observed {observed:.2f}" for predicted, observed in pairs)
+    title = f"Reliability of {name} on {where_tested(part)}, {shown}, all folds pooled"
     label = "the predicted class" if shown == PREDICTED else shown
-    return Figure(key, reliability_curves(curves, label), f"{title}: {bins}.", f"{title}.", 700)
+    return Figure(key, reliability_curves(curves, label), title, numbers, 700)
 
 
 def _prediction_sets(run: Run) -> dict[str, Any] | None:
@@ -224,7 +217,7 @@ def _prediction_sets(run: Run) -> dict[str, Any] | None:
         return None
     table = table.assign(coverage_text=[_interval(row, "coverage") for _, row in table.iterrows()])
     groups = table[table["by"] != "all"]
-    # of the best method on each test: the class and the site of the lowest coverage
+    # of the best method on each test set: the class and the site of the lowest coverage
     first = {part: next(iter(_rows_of(run, groups[groups["part"] == part], part)), "") for part in run.parts}
     best = groups[groups["row"] == groups["part"].map(first)].dropna(subset="coverage")
     coverage = best.groupby(["part", "by"], sort=False)["coverage"]
@@ -239,5 +232,5 @@ def _prediction_sets(run: Run) -> dict[str, Any] | None:
 
 
 def _interval(row: pd.Series, name: str) -> str:
-    limits = "" if pd.isna(row["ci_low"]) else f" [{number(row['ci_low'])}, {number(row['ci_high'])}]"
-    return DASH if pd.isna(row[name]) else f"{number(row[name])}{limits}"
+    interval = "" if pd.isna(row["ci_low"]) else f" {limits(row['ci_low'], row['ci_high'])}"
+    return f"{number(row[name])}{'' if pd.isna(row[name]) else interval}"

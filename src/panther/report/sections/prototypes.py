@@ -1,6 +1,6 @@
-"""Tabs of prototypes: their atlas, mixtures, maps, tissue classes and attribution, and whether they are sound."""
+"""Tabs of prototypes: atlas, mixtures, maps, tissue classes, attribution and diagnostics."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,14 @@ from panther.explain.kaplan_meier import curve_chart
 from panther.explain.names import row_colour
 from panther.report.data import describing_columns, numeric
 from panther.report.figures import Figure, Gallery, Picture, data_uri, gallery, number, p_value, pictures_by_slide
-from panther.report.material import Artefact, Material, as_settings, rename
+from panther.report.material import Artefact, Material
 
 EXEMPLARS = {"nearest": "Most typical", "random": "Drawn at random"}
 MOST_EXEMPLARS, EXEMPLAR_SIDE = 5, 160  # of a kind; pixels
 TABLES = {"per_class": "Each class", "prototypes": "Each prototype", "slides": "Each slide"}
 MOST_ROWS = 60
 MEASURES = {
-    "accuracy": "share of patches whose prototype has the class of the patch",
+    "accuracy": "share of patches with the class of their prototype",
     "ari": "adjusted Rand index, prototypes against classes",
     "ami": "adjusted mutual information, prototypes against classes",
     "ari_named": "adjusted Rand index, prototypes joined by their class",
@@ -42,20 +42,20 @@ STATISTICS = {
     "part of mean": "π μ (part of the mean)",
 }
 MOST_SAMPLES = 600  # columns that a heatmap can show
-MOST_POINTS = 3000  # of a scatter; the page holds one for every column
-# the one picture of a slide that says most, best first
+MOST_POINTS = 3000  # of a scatter plot; the page has one for every column
+# kinds of pictures of a slide; the first that exists is shown
 PREFERRED = (".side_by_side", ".map", ".attention", ".heatmaps", ".overlay")
 
 
 def prototypes(material: Material) -> dict[str, Any] | None:
-    """One card per prototype, then shares, groups and relations."""
+    """One card per prototype, shares, groups and relations."""
     atlas = material.artefacts.get("atlas")
     if atlas is None or not atlas.rows("prototypes"):
         return None
     rows = sorted(atlas.rows("prototypes"), key=lambda row: row["prototype"])
     names = [material.prototype(row["prototype"]) for row in rows]
-    alt = "Share of each prototype: " + ", ".join(f"{n} {row['share']:.1%}" for n, row in zip(names, rows, strict=True))
-    caption = "Mean share over patients, with the 95 % interval."
+    shares = ", ".join(f"{name} {row['share']:.1%}" for name, row in zip(names, rows, strict=True))
+    caption = "Mean share of each prototype over patients, with the 95 % interval"
     groups: dict[str, Figure] = {}
     for column, chart in group_charts(atlas.content, names).items():
         tests = [
@@ -63,40 +63,35 @@ def prototypes(material: Material) -> dict[str, Any] | None:
             for row in atlas.rows("tests")
             if row["column"] == column
         ]  # fmt: skip
-        text = (
-            f"Share of each prototype by {column}, over patients; right: p-values, Holm-corrected for the prototypes."
-        )
+        text = f"Share of each prototype by {column}, over patients; right: p-values, Holm-corrected over prototypes."
         header = ("prototype", "test", "statistic", "p", "p, corrected")
         groups[str(column)] = Figure(f"groups-{len(groups)}", chart, text, header=header, rows=tests)
     charts = relation_charts(atlas.content, names)
     relations = {
         title: Figure(key, charts[key], text, widest=820)
         for key, (title, text) in RELATIONS.items()
-        # without coordinates no contacts are known
+        # contacts require coordinates
         if key in charts and any(cell is not None for row in atlas.content[key] for cell in row)
     }
     return {
         "cards": [_card(material, atlas, row, name) for row, name in zip(rows, names, strict=True)],
-        "shares": Figure("shares", share_chart(atlas.content, names), alt, caption),
+        "shares": Figure("shares", share_chart(atlas.content, names), caption, shares),
         "groups": groups,
         "relations": relations,
-        "neighbours": [str(one) for one in atlas.content.get("neighbours_in_words") or ()],
+        "neighbours": [str(line) for line in atlas.content.get("neighbours_in_words") or ()],
         "notes": atlas.content.get("notes", []),
-    }  # fmt: skip
+    }
 
 
 def _card(material: Material, atlas: Artefact, row: dict[str, Any], name: str) -> dict[str, Any]:
+    exemplars = [e for e in atlas.rows("exemplars") if e.get("prototype") == row["prototype"] and e.get("picture")]
     strips = {}
     for kind, title in EXEMPLARS.items():
-        exemplars = [
-            e for e in atlas.rows("exemplars")
-            if e.get("prototype") == row["prototype"] and e.get("kind") == kind and e.get("picture")
-        ]  # fmt: skip
-        pictures = [_exemplar(material, atlas, e, name) for e in exemplars[:MOST_EXEMPLARS]]
-        if any(pictures):
-            strips[title] = [one for one in pictures if one]
-    known = {key: row.get(key) for key in ("low", "high", "patches", "slides")}
-    return {"name": name, "colour": row_colour(row), "share": row["share"], "strips": strips, **known}
+        chosen = [e for e in exemplars if e.get("kind") == kind][:MOST_EXEMPLARS]
+        if pictures := list(filter(None, (_exemplar(material, atlas, e, name) for e in chosen))):
+            strips[title] = pictures
+    numbers = {key: row.get(key) for key in ("low", "high", "patches", "slides")}
+    return {"name": name, "colour": row_colour(row), "share": row["share"], "strips": strips, **numbers}
 
 
 def _exemplar(material: Material, atlas: Artefact, row: dict[str, Any], name: str) -> Picture | None:
@@ -112,7 +107,7 @@ def _exemplar(material: Material, atlas: Artefact, row: dict[str, Any], name: st
 
 
 def mixtures(material: Material) -> dict[str, Any] | None:
-    """Proportions of the atlas, whose prototypes have names, else of the run; then the scatter of embeddings."""
+    """Proportions of the atlas, else of the run; scatter plots of the embeddings."""
     atlas, mixture, names = material.slides, material.mixtures, material.fold_names
     if mixture is None and atlas is None:
         return None
@@ -132,26 +127,25 @@ def mixtures(material: Material) -> dict[str, Any] | None:
 
 
 def sorted_rows(weights: np.ndarray) -> np.ndarray:
-    """Samples by their largest prototype, then by its share, falling."""
+    """Order of samples by their largest prototype, then by its share, descending."""
     return np.lexsort((-weights.max(1), weights.argmax(1)))
 
 
 def _evenly(count: int, most: int) -> np.ndarray:
-    """All positions, or at most so many, evenly spaced."""
+    """Positions of ``count`` samples, evenly spaced where they are more than ``most``."""
     return np.arange(count) if count <= most else np.linspace(0, count - 1, most).astype(int)
 
 
 def _heatmap(samples: Sequence[str], weights: np.ndarray, names: Sequence[str]) -> Figure:
     order = sorted_rows(weights)[_evenly(len(weights), MOST_SAMPLES)]
-    some = f" {MOST_SAMPLES:,} of {len(samples):,} samples, evenly chosen." if len(order) < len(samples) else ""
+    some = f" {MOST_SAMPLES:,} of {len(samples):,} samples, evenly spaced." if len(order) < len(samples) else ""
     text = f"Share π of every sample (columns) and prototype (rows).{some}"
-    mean = ", ".join(f"{n} {share:.0%}" for n, share in zip(names, weights.mean(0), strict=True))
-    chart = weights_heatmap(weights[order], [samples[i] for i in order], names)
-    return Figure("weights", chart, f"{text} On average: {mean}.", text)
+    mean = ", ".join(f"{name} {share:.0%}" for name, share in zip(names, weights.mean(0), strict=True))
+    return Figure("weights", weights_heatmap(weights[order], [samples[i] for i in order], names), text, f"mean {mean}")
 
 
 def _columns(material: Material) -> list[str]:
-    """Columns to colour and divide by, the chosen one first."""
+    """Columns to colour and group by, that of ``color_by`` first."""
     chosen = [material.color_by] if material.color_by else []
     return list(dict.fromkeys([*chosen, *describing_columns(material.run)]))
 
@@ -176,7 +170,7 @@ def _scatters(material: Material) -> dict[str, Figure]:
         return {}
     rows = _evenly(len(mixture.samples), MOST_POINTS)
     samples = [mixture.samples[i] for i in rows]
-    some = "" if len(rows) == len(mixture.samples) else f" {len(rows):,} of them are drawn."
+    some = "" if len(rows) == len(mixture.samples) else f" {len(rows):,} of them are shown."
     for projection, (position, axes) in mixture.positions.items():
         for k, name in enumerate(_columns(material)):
             numbers = numeric(run.cohort[name].reindex(samples).fillna(""))
@@ -189,24 +183,18 @@ def _scatters(material: Material) -> dict[str, Figure]:
 
 
 def maps(material: Material) -> dict[str, Any] | None:
-    """One map of each slide, downsized: of prototypes, and of a network's attention."""
+    """One downsized map of each slide: of prototypes, or of a network's attention."""
     if material.maps is None:
         return None
     slides = pictures_by_slide(material.maps, PREFERRED)
-    attended = {slide for slide, kinds in slides.items() if ".attention" in kinds and ".map" not in kinds}
-    of_prototypes = {slide: _preferred(kinds) for slide, kinds in slides.items() if slide not in attended}
-    of_attention = {slide: _preferred(kinds) for slide, kinds in slides.items() if slide in attended}
-    context = {
-        "prototypes": gallery(of_prototypes, "Map of prototypes on {}", material.failures),
-        "attention": gallery(of_attention, "Map of attention on {}", material.failures),
-    }
-    return context if any(one.pictures for one in context.values()) else None
-
-
-def _preferred(kinds: Mapping[str, Path]) -> Path:
-    """One picture of a slide. Prototypes and attention are both written side by side: with both, it may be of either."""
-    mixed = ".map" in kinds and ".attention" in kinds
-    return next(kinds[k] for k in PREFERRED if k in kinds and not (mixed and k == ".side_by_side"))
+    chosen: dict[str, dict[str, Path]] = {"prototypes": {}, "attention": {}}
+    for slide, kinds in slides.items():
+        if ".map" in kinds and ".attention" in kinds:
+            kinds.pop(".side_by_side", None)  # either of the two commands may have written it
+        content = "attention" if ".attention" in kinds and ".map" not in kinds else "prototypes"
+        chosen[content][slide] = next(kinds[kind] for kind in PREFERRED if kind in kinds)
+    galleries = {name: gallery(paths, f"Map of {name} on {{}}", material.failures) for name, paths in chosen.items()}
+    return galleries if any(shown.pictures for shown in galleries.values()) else None
 
 
 def _gallery(material: Material, folder: Path, kinds: Sequence[str], alt: str) -> Gallery:
@@ -219,7 +207,7 @@ def _gallery(material: Material, folder: Path, kinds: Sequence[str], alt: str) -
 
 
 def tissue_classes(material: Material) -> dict[str, Any] | None:
-    """Agreement of prototypes with tissue classes: its measures, the confusion, its pictures."""
+    """Agreement of prototypes with tissue classes: measures, confusion matrix, pictures."""
     artefact = material.artefacts.get("agreement")
     if artefact is None:
         return None
@@ -240,20 +228,20 @@ def tissue_classes(material: Material) -> dict[str, Any] | None:
 
 
 def _records(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Records as a table of the columns that hold one value each."""
+    """Records as a table, without columns of lists."""
     columns = [key for key in rows[0] if not any(isinstance(row.get(key), (dict, list)) for row in rows)]
     cells = [[row.get(key) for key in columns] for row in rows[:MOST_ROWS]]
     return {"header": [key.replace("_", " ") for key in columns], "rows": cells, "count": len(rows)}
 
 
 def attribution(material: Material) -> dict[str, Any] | None:
-    """Contributions to the prediction, then survival by prototype; each works without the other."""
+    """Contributions to the prediction, and survival by prototype; either may be missing."""
     context: dict[str, Any] = {"contributions": None, "survival": None}
     artefact = material.artefacts.get("attribution")
     if artefact is not None and artefact.rows("cohort"):
         outputs = dict.fromkeys(row["output"] for row in artefact.rows("cohort"))
         context["contributions"] = {
-            "figures": {str(one): _contributions(material, artefact, one, k) for k, one in enumerate(outputs)},
+            "figures": {str(name): _contributions(material, artefact, name, k) for k, name in enumerate(outputs)},
             "kind": artefact.content.get("kind", ""),
             "gap": artefact.content.get("gap"),
             "gallery": _gallery(material, artefact.folder, (".attribution",), "Contribution of each patch on slide {}"),
@@ -288,7 +276,9 @@ def _contributions(material: Material, artefact: Artefact, output: str, position
 def _survival_by_prototype(material: Material, artefact: Artefact) -> dict[str, Figure]:
     rows = sorted(artefact.rows("prototypes"), key=lambda row: (row.get("p") is None, row.get("p")))
     title = "survival" if material.run.classes else material.run.endpoint
-    unit = artefact.content.get("time_unit") or ""  # of its own table, which need not be the study's
+    unit = (
+        artefact.content.get("time_unit") or ""
+    )  # of the table of `panther kaplan-meier`, which may differ from the study's
     figures = {}
     for row in rows:
         name = material.prototype(row["prototype"])
@@ -300,7 +290,7 @@ def _survival_by_prototype(material: Material, artefact: Artefact) -> dict[str, 
 
 
 def diagnostics(material: Material) -> dict[str, Any]:
-    """Collapse, occupancy, site shift, failures."""
+    """Effective number of prototypes, occupancy, site shift, failures."""
     mixture, names = material.mixtures, material.fold_names
     effective = occupancy = None
     if mixture is not None and mixture.used is not None:
@@ -308,21 +298,26 @@ def diagnostics(material: Material) -> dict[str, Any]:
         median, single = np.median(used), int((used < COLLAPSED).sum())
         text = f"A sample uses {median:.1f} of {len(mixture.prototypes)} prototypes (median); {single} of {len(used):,} samples use only one."
         effective = Figure("effective", histogram(used, "effective number of prototypes", 24), text)
-    about = dict(mixture.prototypes.diagnostics) if mixture else {}
-    share, warnings = about.get("occupancy_share"), []
+    diagnosed = dict(mixture.prototypes.diagnostics) if mixture else {}
+    share = diagnosed.get("occupancy_share")
     if mixture is not None and names is not None and share:
         order, title = names.order, "share of the training patches"
         titles = {c: names.name(c) for c in order}
-        text = f"{title.capitalize()}, fold {mixture.fold + 1}; effective number {about.get('effective_number', np.nan):.1f} of {len(share)}."
-        rows = [
-            [titles[c], share[c], about["distance_to_nearest"][c], titles.get(about["nearest"][c], "")] for c in order
-        ]
+        effective_number = diagnosed.get("effective_number", np.nan)
+        text = (
+            f"{title.capitalize()}, fold {mixture.fold + 1}; effective number {effective_number:.1f} of {len(share)}."
+        )
+        distance, nearest = diagnosed["distance_to_nearest"], diagnosed["nearest"]
+        rows = [[titles[c], share[c], distance[c], titles.get(nearest[c], "")] for c in order]
         chart = shares(list(titles.values()), [share[c] for c in order], [names.colour(c) for c in order], title)
         header = ("prototype", "share", "distance to the nearest", "nearest")
         occupancy = Figure("occupancy", chart, text, header=header, rows=rows)
-        warnings = [rename(as_settings(warning), titles) for warning in about.get("warnings", [])]
-    failures = list(material.run.record["failures"].values())
+    shown_before = material.slides is None and mixture is not None and mixture.weights is not None  # in Mixtures
     return {
-        "effective": effective, "occupancy": occupancy, "mixture": mixture, "names": names, "warnings": warnings,
-        "shift": material.shift, "failures": failures,
-    }  # fmt: skip
+        "effective": effective,
+        "occupancy": occupancy,
+        "mixture": mixture,
+        "names": None if shown_before else names,
+        "shift": material.shift,
+        "failures": list(material.run.record["failures"].values()),
+    }

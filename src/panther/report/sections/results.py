@@ -1,9 +1,10 @@
-"""Tabs of how well each method performed: summary, results, retrieval, and the test on shuffled tissue."""
+"""Tabs of the scores of each method: summary, results, retrieval, and the shuffle test."""
 
 import re
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from panther.charts.chart import Chart
@@ -17,7 +18,7 @@ from panther.evaluation.metrics import LOWER_IS_BETTER, OF_LABEL
 from panther.evaluation.verdicts import about_perfect, about_selection, best_rows, winners, worst_groups
 from panther.report.checks import checks
 from panther.report.data import Run, cohorts_of, metric_name, observed, short, where_tested
-from panther.report.figures import DASH, Figure, estimates, number, signed
+from panther.report.figures import DASH, MINUS, Figure, estimates, limits, number, signed
 from panther.report.material import Material
 from panther.report.sections.cohort import count_tiles
 from panther.storage.tables import read_parquet
@@ -43,17 +44,13 @@ RETRIEVAL_TITLES = {"acc": "Acc", "mmv": "mMV", "map": "mAP"}
 
 
 def summary(material: Material) -> dict[str, Any]:
-    """Question, answer, checks, and what other commands would add."""
+    """Question, answer, checks, and the commands that would add tabs."""
     run, mixtures = material.run, material.mixtures
     groups = cohorts_of(run)
-    span = None
-    if run.kind == "regression":
-        values = pd.Series(observed(run))
-        span = {"low": short(values.min()), "high": short(values.max()), "median": short(values.median())}
-    file = f"{run.folder.name}/cache/{mixtures.file}" if mixtures else "protos.safetensors"
+    values = observed(run) if run.kind == "regression" else np.empty(0)
     return {
         "tiles": count_tiles(run),
-        "span": span,
+        "span": [short(value) for value in np.quantile(values, [0, 1, 0.5])] if len(values) else None,
         "patients": run.cohort.loc[groups.pop("study"), "patient"].nunique(),
         "external": {name: len(ids) for name, ids in groups.items()},
         "answers": [_answer(run, part) for part in run.parts if not run.best(part).empty],
@@ -62,15 +59,15 @@ def summary(material: Material) -> dict[str, Any]:
         "forest": forest_of(run, run.parts[0], run.metric, "summary"),
         "checks": checks(material),
         "features": next(iter(run.study.features.values()), "FEATURES"),  # a study of vectors has none
-        "prototypes": file,
+        "prototypes": f"{run.folder.name}/cache/{mixtures.file}" if mixtures else "protos.safetensors",
     }
 
 
 def _answer(run: Run, part: str) -> dict[str, Any]:
-    """Best result of one test."""
+    """Best result on one test set."""
     best = run.best(part)
     first = best.iloc[0]
-    interval = about_selection(first)
+    interval = about_selection(first).replace(" -", f" {MINUS}")
     if not interval and len(best) == 1 and pd.notna(first["ci_low"]):
         interval = f"95 % interval {number(first['ci_low'])} to {number(first['ci_high'])}"
     return {
@@ -95,15 +92,12 @@ def _against_reference(run: Run, best: pd.Series) -> dict[str, Any] | None:
 
 
 def results(material: Material) -> dict[str, Any]:
-    """Forest plots first, then the table, then comparisons, gains over covariates and groups of patients."""
+    """Forest plots, the table, comparisons, gains over covariates and groups of patients."""
     run = material.run
     shown = [m for m in run.study.shown if m in set(run.summary["metric"])]
     others = dict.fromkeys(run.summary.dropna(subset="ci_low")["metric"])
     extra = [m for m in others if m not in shown and (m in MEANING or m.startswith(OF_LABEL))]
-    of_all = run.summary[run.summary["subgroup"] == ""].assign(
-        text=lambda table: [interval_text(r) for _, r in table.iterrows()]
-    )
-    groups = run.summary[(run.summary["subgroup"] != "") & run.summary["metric"].isin(shown)]
+    table = run.summary.assign(text=[interval_text(row) for _, row in run.summary.iterrows()])
     compared = run.comparisons
     if not compared.empty:
         compared = compared[compared["metric"].isin(shown) & (compared["subgroup"] == "")]
@@ -115,63 +109,55 @@ def results(material: Material) -> dict[str, Any]:
             for part in run.parts
             for metric in (*shown, *extra)
         },
-        "meanings": [MEANING[m] for m in shown if m in MEANING],
+        "meanings": [MEANING[m] for m in shown if m in MEANING and m != run.metric],
         "tables": [_table(run, part, shown) for part in run.parts],
-        "compared": [r | {"interval": _signed_interval(r)} for r in compared.to_dict("records")],
+        "compared": compared.to_dict("records"),
         "gains": _gains(run, shown),
-        "groups": [r.to_dict() | {"text": interval_text(r)} for _, r in groups.iterrows()],
+        "groups": table[(table["subgroup"] != "") & table["metric"].isin(shown)].to_dict("records"),
         "worst": _worst(run),
-        "everything": [r | {"counted": _counted(run, int(r["count"]))} for r in of_all.to_dict("records")],
-    }  # fmt: skip
+        "everything": table[table["subgroup"] == ""].to_dict("records"),
+    }
 
 
 def forest_of(run: Run, part: str, metric: str, key: str) -> Figure:
-    """Forest plot of one test and metric."""
-    chart, text = forest_chart(run, part, metric)
-    caption = f"{metric_name(metric)} on {where_tested(part)}. Orange: the best mean, or several that tie."
-    return Figure(f"{key}-{part}-{metric}", chart, text, caption)
+    """Forest plot of one test set and metric."""
+    return Figure(f"{key}-{part}-{metric}", *forest_chart(run, part, metric))
 
 
-def forest_chart(run: Run, part: str, metric: str) -> tuple[Chart, str]:
-    """Chart of one test and metric, and its description."""
+def forest_chart(run: Run, part: str, metric: str) -> tuple[Chart, str, str]:
+    """Chart of one test set and metric, its title, and its numbers."""
     table, m = run.judged(part, metric), run.metrics
     folds = m[(m["part"] == part) & (m["metric"] == metric) & (m["subgroup"] == "")].groupby("row")["value"].agg(list)
-    rows = [one._replace(folds=folds.get(one.name, ())) for one in estimates(table)]
-    text = f"{metric_name(metric)} on {where_tested(part)}: {'; '.join(f'{r.name} {number(r.mean)}' for r in rows)}"
-    return forest(rows, metric_name(metric), run.chance(metric, part), list(best_rows(table)["row"])), text
+    rows = [row._replace(folds=folds.get(row.name, ())) for row in estimates(table)]
+    chart = forest(rows, metric_name(metric), run.chance(metric, part), list(best_rows(table)["row"]))
+    numbers = "; ".join(f"{row.name} {number(row.mean)}" for row in rows)
+    return chart, f"{metric_name(metric)} on {where_tested(part)}", numbers
 
 
 def _table(run: Run, part: str, metrics: list[str]) -> dict[str, Any]:
     """Cells of each method, the best of each metric marked, and notes on perfect scores."""
-    tables = {m: run.judged(part, m) for m in metrics}
-    texts = {m: {r["row"]: interval_text(r) for _, r in table.iterrows()} for m, table in tables.items()}
-    best = {m: set(best_rows(table)["row"]) for m, table in tables.items()}
-    perfect = [(m, r) for m, table in tables.items() for _, r in table.iterrows() if about_perfect(r)]
-    return {
-        "part": part,
-        "rows": {row: [(texts[m].get(row, DASH), row in best[m]) for m in metrics] for row in run.rows},
-        "notes": [f"{r['row']}, {metric_name(m)} {number(r['mean'])}: {about_perfect(r)}." for m, r in perfect],
-    }
+    cells, notes = {}, []
+    for metric in metrics:
+        table = run.judged(part, metric)
+        best = set(best_rows(table)["row"])
+        for _, row in table.iterrows():
+            cells[row["row"], metric] = interval_text(row), row["row"] in best
+            if perfect := about_perfect(row):
+                notes.append(f"{row['row']}, {metric_name(metric)} {number(row['mean'])}: {perfect}.")
+    rows = {row: [cells.get((row, metric), (DASH, False)) for metric in metrics] for row in run.rows}
+    return {"part": part, "rows": rows, "notes": notes}
 
 
 def interval_text(row: pd.Series) -> str:
     """`0.671 (±0.041) [0.583, 0.764]`, the numbers of summary.csv, and the exact bound of a perfect score."""
     spread = "" if pd.isna(row["std"]) else f" (±{number(row['std'])})"
-    limits = "" if pd.isna(row["ci_low"]) else f" [{number(row['ci_low'])}, {number(row['ci_high'])}]"
+    interval = "" if pd.isna(row["ci_low"]) else f" {limits(row['ci_low'], row['ci_high'])}"
     exact = "" if pd.isna(row["exact_low"]) else f", exact bound {number(row['exact_low'])}"
-    return f"{number(row['mean'])}{spread}{limits}{exact}"
-
-
-def _counted(run: Run, values: int) -> str:
-    """Number of folds; with several seeds, of values, which are fewer where one is not defined."""
-    folds, seeds = len(run.folds), len(run.study.seeds)
-    if seeds == 1:
-        return str(values)
-    return f"{folds} x {seeds}" if values == folds * seeds else f"{values} of {folds} x {seeds}"
+    return f"{number(row['mean'])}{spread}{interval}{exact}"
 
 
 def _worst(run: Run) -> list[list[str]]:
-    """The worst group of each method and test, by the metric of the summary."""
+    """The worst group of each method and test set, by the metric of the summary."""
     s = run.summary[run.summary["metric"] == run.metric]
     return [
         [row, where_tested(part), sentence]
@@ -182,32 +168,26 @@ def _worst(run: Run) -> list[list[str]]:
 
 
 def _gains(run: Run, metrics: list[str]) -> dict[str, Any] | None:
-    """Every embedding beside covariates, against covariates alone."""
+    """Embeddings with covariates, compared with the covariates alone."""
     if run.gains.empty:
         return None
     table = run.gains[run.gains["metric"].isin(metrics) & (run.gains["subgroup"] == "")]
     figures = {}
     for (part, metric), rows in _groups(table, "part", "metric"):
         title = f"gain in {metric_name(metric)}"
-        text = "; ".join(f"{r['row']} {signed(r['difference'])}" for _, r in rows.iterrows())
+        numbers = "; ".join(f"{r['row']} {signed(r['difference'])}" for _, r in rows.iterrows())
         chart = forest(estimates(rows, "difference"), title, 0.0, called="no gain")
-        where = f"{title} on {where_tested(part)}"
-        figures[f"{metric_name(metric)}, {where_tested(part)}"] = Figure(
-            f"gains-{part}-{metric}", chart, f"{where}: {text}", f"{where}."
-        )
+        figure = Figure(f"gains-{part}-{metric}", chart, f"{title} on {where_tested(part)}", numbers)
+        figures[f"{metric_name(metric)}, {where_tested(part)}"] = figure
     alone = run.summary[run.summary["method"] == COVARIATES]
     return {
-        "covariates": listed([one.column for one in run.study.covariates]),
+        "covariates": listed([covariate.column for covariate in run.study.covariates]),
         "baseline": BASELINES[table["baseline"].iloc[0]],
         "below_chance": below_chance(alone, run.predictions, metrics),
         "figures": figures,
         "ratio": bool(table["likelihood_ratio"].notna().any()),
-        "rows": [r | {"interval": _signed_interval(r)} for r in table.to_dict("records")],
+        "rows": table.to_dict("records"),
     }
-
-
-def _signed_interval(row: dict[Any, Any]) -> str:
-    return DASH if pd.isna(row["ci_low"]) else f"[{signed(row['ci_low'])}, {signed(row['ci_high'])}]"
 
 
 def _groups(table: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFrame]]:
@@ -221,23 +201,23 @@ def retrieval(material: Material) -> dict[str, Any] | None:
     files = folder / "retrieval.parquet", folder / "retrieval_comparisons.parquet"
     if not files[0].exists():
         return None
-    table, comparisons = (_title_retrieval(read_parquet(file)) if file.exists() else pd.DataFrame() for file in files)
-    of_all = table[table["group"] == "all"]
+    table, compared = (_title_retrieval(read_parquet(file)) if file.exists() else pd.DataFrame() for file in files)
     figures = {}
+    of_all = table[table["group"] == "all"]
     for (part, metric, k, name), rows in _groups(of_all, "part", "metric", "k", "title"):
         values = estimates(rows, "value", "representation")
-        best = [one.name for one in values if one.mean == rows["value"].max()]
-        where = f"{name} on {where_tested(part)}"
-        text = "; ".join(f"{one.name} {number(one.mean)}" for one in values)
+        best = [row.name for row in values if row.mean == rows["value"].max()]
+        numbers = "; ".join(f"{row.name} {number(row.mean)}" for row in values)
         chart = forest(values, name, float(rows["chance"].iloc[0]), best)
-        figures[f"{name}, {where_tested(part)}"] = Figure(f"retrieval-{part}-{metric}-{k}", chart, f"{where}: {text}", f"{where}.")  # fmt: skip
-    if not comparisons.empty:
-        comparisons = comparisons[comparisons["group"] == "all"]
+        where = where_tested(part)
+        figures[f"{name}, {where}"] = Figure(f"retrieval-{part}-{metric}-{k}", chart, f"{name} on {where}", numbers)
+    if not compared.empty:
+        compared = compared[compared["group"] == "all"]
     return {
         "figures": figures,
         "tables": {part: _retrieval_table(rows) for part, rows in table.groupby("part", sort=False)},
-        "compared": comparisons.to_dict("records"),
-        "against": ", ".join(dict.fromkeys(comparisons["against"])) if len(comparisons) else "",
+        "compared": compared.to_dict("records"),
+        "against": ", ".join(dict.fromkeys(compared["against"])) if len(compared) else "",
     }
 
 
@@ -256,14 +236,14 @@ def _retrieval_table(table: pd.DataFrame) -> dict[str, Any]:
     """Representations and groups down, metrics across."""
     titles = list(dict.fromkeys(table["title"]))
     wide = table.pivot_table("value", ["representation", "group", "queries"], "title", sort=False)[titles].reset_index()
-    chance = table[table["group"] == "all"].groupby("title", sort=False)["chance"].first()[titles]
     of_all = wide["group"] == "all"
+    chance = table[table["group"] == "all"].groupby("title", sort=False)["chance"].first()[titles]
     rows = [*wide[of_all].to_numpy().tolist(), ["chance", "all", "", *chance]]
     return {"header": titles, "rows": rows, "groups": wide[~of_all].to_numpy().tolist()}
 
 
 def shuffle_test(material: Material) -> dict[str, Any] | None:
-    """Scores on tissue as it is and on shuffled tissue; None where the study has no shuffle test."""
+    """Scores on original and on shuffled tissue; None where the study has no shuffle test."""
     run = material.run
     file = run.folder / f"{SHUFFLE}.parquet"
     if not file.exists():
@@ -271,27 +251,22 @@ def shuffle_test(material: Material) -> dict[str, Any] | None:
     table = read_parquet(file)
     table = table[table["metric"].isin(run.study.shown)]
     table = table.assign(row=row_names(table, varying_factors(table)))
-    errors = table["metric"].isin(LOWER_IS_BETTER)  # of which the loss is what they grow by
-    lost = {"lost": "difference", "low": "ci_low", "high": "ci_high"}
-    table = table.assign(**{name: table[column].where(~errors, -table[column]) for name, column in lost.items()})
-    table.loc[errors, ["low", "high"]] = table.loc[errors, ["high", "low"]].to_numpy()
+    errors = table["metric"].isin(LOWER_IS_BETTER).to_numpy()[:, None]  # they grow where a score falls
+    loss, gain = table[["difference", "ci_low", "ci_high"]], table[["difference", "ci_high", "ci_low"]]
+    table[["lost", "low", "high"]] = np.where(errors, -gain, loss)
     figures = {}
     for (part, metric), rows in _groups(table, "part", "metric"):
         name, where = metric_name(metric), where_tested(part)
-        scores = [
-            Estimate(r["row"], r["score"], float("nan"), float("nan"), [r["shuffled"]]) for _, r in rows.iterrows()
-        ]
-        text = "; ".join(f"{r['row']} {number(r['score'])} and {number(r['shuffled'])}" for _, r in rows.iterrows())
-        chart = forest(
-            scores, name, run.chance(metric, part), rings=("shuffled patches", ORANGE), squares="original tissue"
-        )
-        figures[f"{name}, {where}"] = Figure(
-            f"shuffle-{part}-{metric}", chart, f"{name} on {where}, original and shuffled: {text}",
-            f"{name} on {where}: squares on original tissue, rings after shuffling the patches within each slide.",
-        )  # fmt: skip
+        pairs = list(zip(rows["row"], rows["score"], rows["shuffled"], strict=True))
+        scores = [Estimate(row, score, float("nan"), float("nan"), [shuffled]) for row, score, shuffled in pairs]
+        numbers = "; ".join(f"{row} {number(score)} and {number(shuffled)}" for row, score, shuffled in pairs)
+        rings = ("shuffled patches", ORANGE)
+        chart = forest(scores, name, run.chance(metric, part), rings=rings, squares="original tissue")
+        caption = f"{name} on {where}, original and shuffled"
+        figures[f"{name}, {where}"] = Figure(f"shuffle-{part}-{metric}", chart, caption, numbers)
     return {
         "times": int(table["shuffles"].max()),
-        "sentences": [one.removeprefix("Shuffled tissue, ") for one in shuffle_sentences(table, run.study.shown)],
+        "sentences": [s.removeprefix("Shuffled tissue, ") for s in shuffle_sentences(table, run.study.shown)],
         "figures": figures,
         "rows": table.to_dict("records"),
     }

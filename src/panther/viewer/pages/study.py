@@ -193,7 +193,7 @@ def study_routes(bench: Workbench) -> Blueprint:
         if not metrics:
             raise InputError(f"{name}: none of its metrics {', '.join(run.study.shown)}; run `panther run` again")
         metric = pick(metrics, query.metric or metrics[0], "metric")
-        chart, words = forest_chart(run, part, metric)
+        chart, title, numbers = forest_chart(run, part, metric)
         content = {
             "study": name,
             "studies": list(bench.contents.studies),
@@ -205,7 +205,7 @@ def study_routes(bench: Workbench) -> Blueprint:
             "meaning": " ".join((MEANING.get(metric, ""), CAPTION if run.study.bootstrap else "")),
             "rows": [_row(run, part, metrics, row) for row in run.rows],
             "best": list(run.best(part)["row"]),
-            "words": words,
+            "words": f"{title}: {numbers}",
             "notes": _notes(run),
         }
         return plain(content) | {"figure": convert(chart)}
