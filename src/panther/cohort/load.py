@@ -209,15 +209,15 @@ def make_cohort(table: ClinicalTable, task: TaskSpec, slides: Collection[str] | 
     """Slides or patients of a table with a target, among the ``slides`` with features (None: all)."""
     source, who = table.source, table.who
     parsed = task.parse(table.rows)
-    here = None if slides is None else {without_suffix(name) for name in slides}
+    available = None if slides is None else {without_suffix(name) for name in slides}
     labelled = [value is not None for value in parsed.values]
-    keep = [i for i, slide in enumerate(who.slide) if labelled[i] and (here is None or slide in here)]
+    keep = [i for i, slide in enumerate(who.slide) if labelled[i] and (available is None or slide in available)]
     if not any(labelled):
         raise InputError(
             f"{source}: none of the {len(labelled)} rows has the label or endpoint; choose another column."
         )
     if not keep:
-        example = next(iter(sorted(here or set())), "nothing")
+        example = next(iter(sorted(available or set())), "nothing")
         lack = f"{source}: none of the {sum(labelled)} labelled slides has features: the table says e.g. {who.slide[0]!r}, "
         raise InputError(who.with_hint(f"{lack}the features say {example!r}."))
     members, samples, values = _grouped(who, keep, task.level), [], []
@@ -232,14 +232,14 @@ def make_cohort(table: ClinicalTable, task: TaskSpec, slides: Collection[str] | 
         values.append(parsed.values[rows[0]])
     target = parsed.make(values, source)
     known = {slide for slide, ok in zip(who.slide, labelled, strict=True) if ok}
-    lacking = known - here if here is not None else set()
+    lacking = known - available if available is not None else set()
     notes = [*who.notes, *parsed.notes]
     sites_of: dict[str, set[str | None]] = {}
     for row in keep:
         sites_of.setdefault(who.patient[row], set()).add(who.site[row])
     if several := [patient for patient, names in sites_of.items() if len(names) > 1]:
         notes.append(f"{len(several)} patients have slides from several sites, e.g. {several[0]}.")
-    if other := table.others.slides & (here or set()):
+    if other := table.others.slides & (available or set()):
         notes.append(f"{len(other)} slides are in {table.others.where} and are left out, e.g. {min(other)}.")
     report = CohortReport(
         source=source,
@@ -254,7 +254,7 @@ def make_cohort(table: ClinicalTable, task: TaskSpec, slides: Collection[str] | 
         dropped={reason: n for reason, n in parsed.dropped.items() if n},
         duplicates=table.duplicates,
         missing_features=tuple(slide for slide in who.slide if slide in lacking),
-        without_labels=() if here is None else tuple(sorted(here - known - table.others.slides)),
+        without_labels=() if available is None else tuple(sorted(available - known - table.others.slides)),
         notes=tuple(notes),
     )
     return Cohort(tuple(samples), target, _per_sample(table.rows, members), report, table.rows.iloc[keep])

@@ -62,23 +62,23 @@ def test_a_category_has_the_variance_of_a_number() -> None:
     np.testing.assert_allclose([variance[:2].sum(), variance[2:].sum()], 1)
 
 
-def test_unknown_levels_and_text_are_like_missing_values() -> None:
-    found, _ = fitted("stage", "age")
+def test_unknown_levels_and_text_are_encoded_as_missing_values() -> None:
+    result, _ = fitted("stage", "age")
     new = pd.DataFrame({"stage": ["IV", "", "III"], "age": ["old", "", "60"]})
-    encoded = found.encode(new)
+    encoded = result.encode(new)
     np.testing.assert_array_equal(encoded[0], encoded[1])
-    assert found.columns[0].unknown(new["stage"]) == ["IV"]
+    assert result.columns[0].unknown(new["stage"]) == ["IV"]
 
 
 def test_settings_survive_json() -> None:
-    found, _ = fitted("age", "sex", "stage")
-    again = load_covariates(json.loads(json.dumps(found.settings())))
-    assert again == found
+    result, _ = fitted("age", "sex", "stage")
+    again = load_covariates(json.loads(json.dumps(result.settings())))
+    assert again == result
 
 
 def test_a_constant_covariate_is_left_out_and_constants_alone_are_refused() -> None:
-    found, notes = fitted("age", "same")
-    assert found.names == ("age", "age missing")
+    result, notes = fitted("age", "same")
+    assert result.names == ("age", "age missing")
     assert notes == ["The covariate 'same' is the same for all 4 training rows: left out."]
     with pytest.raises(InputError, match="covariates: same"):
         fitted("same")
@@ -91,9 +91,9 @@ def test_unusable_columns_are_refused_by_name() -> None:
         fitted("weight")
     with pytest.raises(InputError, match="sex: 'f'"):
         fitted(CovariateSpec(column="sex", kind="number"))
-    found, _ = fitted("age")
+    result, _ = fitted("age")
     with pytest.raises(InputError, match="no covariate 'age'"):
-        found.encode(TABLE[["sex"]])
+        result.encode(TABLE[["sex"]])
 
 
 def test_a_covariate_that_is_the_target_is_noted() -> None:

@@ -60,7 +60,7 @@ def test_fewer_folds_do_not_mix_with_those_of_an_earlier_run(cohort, tmp_path):
 
 
 @pytest.mark.parametrize("key", ["scheme", "settings", "cohort"])
-def test_a_split_made_otherwise_is_not_replaced(cohort, tmp_path, key):
+def test_a_split_with_other_settings_is_not_replaced(cohort, tmp_path, key):
     made, about = make_splits(cohort, "kfold", k=3), {"scheme": "kfold", "settings": {"seed": 0}, "cohort": "1f"}
     write_splits(tmp_path, "s", cohort, made, about)
     before = (tmp_path / "s.json").read_text()

@@ -85,7 +85,7 @@ def test_a_class_of_one_sample_trains():
         assert part[50] == part[51] == 0
 
 
-def test_censored_and_events_are_cut_at_their_own_quantiles():
+def test_censored_and_events_are_cut_at_separate_quantiles():
     target = cohort(survival=True).target
     groups = target.strata()
     assert set(groups[target.event]) == {0, 1, 2, 3}
@@ -116,7 +116,7 @@ def test_a_scheme_that_cannot_be_is_refused(scheme, settings, culprit):
         make_splits(small, scheme, **settings)
 
 
-def test_sites_must_be_known_to_be_kept_whole():
+def test_folds_of_sites_require_sites():
     without = load_cohort(frame(label=list("aabb")), label="label")
     with pytest.raises(InputError, match=r"4 of 4 samples lack a site"):
         make_splits(without, "site-kfold", k=2)

@@ -64,11 +64,11 @@ def test_an_external_cohort_in_months_has_the_times_of_the_same_one_in_days(tmp_
     table.drop(columns="dss_survival_days").assign(dss_survival_months=months).to_csv(
         tmp_path / "months.csv", index=False
     )
-    found = {}
+    result = {}
     for name in ("days", "months"):
         external = {"lab": {"table": f"{name}.csv", "features": {"npy": "features"}}}
-        found[name] = gather(study_in(tmp_path, task={"survival": "dss"}, external=external))
-    np.testing.assert_allclose(found["months"].target.time, found["days"].target.time)
-    assert found["months"].target.unit == "days"
-    assert any("were converted" in note for note in found["months"].notes)
-    assert not any("converted" in note for note in found["days"].notes)
+        result[name] = gather(study_in(tmp_path, task={"survival": "dss"}, external=external))
+    np.testing.assert_allclose(result["months"].target.time, result["days"].target.time)
+    assert result["months"].target.unit == "days"
+    assert any("were converted" in note for note in result["months"].notes)
+    assert not any("converted" in note for note in result["days"].notes)

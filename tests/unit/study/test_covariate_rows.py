@@ -205,8 +205,8 @@ def test_models_of_a_study_predict_what_they_predicted_there(results: Results) -
     said = results.predictions.query("fold == 0")
     for method in (COVARIATES, BOTH):
         own = said[said["method"] == method].set_index("sample")["risk"]
-        found = panther.predict(results.model(fold=0, method=method), bags, table).table.set_index("sample")["risk"]
-        np.testing.assert_allclose(found[own.index], own, rtol=1e-4, atol=1e-5)
+        result = panther.predict(results.model(fold=0, method=method), bags, table).table.set_index("sample")["risk"]
+        np.testing.assert_allclose(result[own.index], own, rtol=1e-4, atol=1e-5)
 
 
 def test_networks_read_no_covariates() -> None:

@@ -32,9 +32,9 @@ def test_it_is_half_of_lifelines_stratified_test(slide: float) -> None:
         for columns in (["a"], ["a", "b"])
     ]
     expected = 2 * (fits[1].log_likelihood_ - fits[0].log_likelihood_)
-    found = added_by_second(folds)
-    assert found.statistic == pytest.approx(expected, rel=1e-5, abs=1e-6)
-    assert found.p_value == pytest.approx(stats.chi2.sf(expected, 1) / 2, rel=1e-4)
+    result = added_by_second(folds)
+    assert result.statistic == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    assert result.p_value == pytest.approx(stats.chi2.sf(expected, 1) / 2, rel=1e-4)
 
 
 def test_a_score_with_a_negative_coefficient_adds_nothing() -> None:

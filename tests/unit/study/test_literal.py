@@ -61,9 +61,9 @@ def test_every_cell_trains_with_the_papers_settings(study):
     seen = set()
     for cell in study.cells():
         t = plan._training(cell)
-        found = (t.epochs, t.batch_size, t.accumulate, t.patience, t.keep, t.learning_rate, t.weight_decay)
-        found += (t.decay_biases, t.warmup_epochs, t.input_dropout, t.shuffle)
-        assert found == TRAINING[kinds(study, cell)]
+        result = (t.epochs, t.batch_size, t.accumulate, t.patience, t.keep, t.learning_rate, t.weight_decay)
+        result += (t.decay_biases, t.warmup_epochs, t.input_dropout, t.shuffle)
+        assert result == TRAINING[kinds(study, cell)]
         assert (t.seed, t.min_epochs, t.min_steps) == (1, 0, 0)
         assert cell.loss.options == LOSS[kinds(study, cell)][cell.loss.name]
         seen.add(kinds(study, cell)[1])
@@ -150,8 +150,8 @@ def differences() -> list[tuple[str, object]]:
         for part, own in parts.items():
             name = usual_preset(kind, network=part == "mil_training")
             pairs.append((vars(preset(name).train), own))
-    found = [(k, v) for theirs, own in pairs for k, v in own.items() if k in theirs and theirs[k] != v]
-    return list(dict.fromkeys(found))
+    result = [(k, v) for theirs, own in pairs for k, v in own.items() if k in theirs and theirs[k] != v]
+    return list(dict.fromkeys(result))
 
 
 @pytest.mark.parametrize(("name", "value"), differences(), ids=str)

@@ -46,8 +46,8 @@ def test_an_external_table_may_have_other_columns(folder):
         "features": {"npy": "features"},
         "columns": {"slide": "file", "patient": "who"},
     }
-    found = gather(study_in(folder, external={"lab": external}))
-    assert found.patients[-1] == "XP011"
+    result = gather(study_in(folder, external={"lab": external}))
+    assert result.patients[-1] == "XP011"
 
 
 def test_an_external_cohort_of_one_class_has_a_note(folder):
@@ -80,7 +80,7 @@ def test_rows_that_are_not_trained_with_the_losses_of_the_study_have_a_note(chan
     assert bool(sentences) == bool(told)
 
 
-def test_a_study_says_with_which_loss_its_networks_are_trained(folder):
+def test_the_loss_of_networks_is_noted(folder):
     notes = gather(study_in(folder, methods=["abmil"], losses=["ordinal"])).notes
     assert any("abmil: trained with cross-entropy; `losses` (ordinal) is for heads" in note for note in notes)
 

@@ -90,10 +90,10 @@ def test_models_that_learn_from_each_others_test_patients_do_not_make_intervals_
         first, second = (cross_validated(rng, labels) for _ in range(2))
         p.append(by_metric(first, second, number=200)[metric]["p_value"])
         resampled = _resampled(first, 200)
-        found = intervals(resampled)[metric]
-        covered.append(found.low <= 0.5 <= found.high)
-        half = (found.high - found.low) / 3  # as if patients were all that varies
-        narrow.append(abs(found.value - 0.5) <= half)
+        result = intervals(resampled)[metric]
+        covered.append(result.low <= 0.5 <= result.high)
+        half = (result.high - result.low) / 3  # as if patients were all that varies
+        narrow.append(abs(result.value - 0.5) <= half)
     assert np.mean(np.array(p) < 0.05) <= 0.06
     assert np.mean(covered) >= 0.93
     assert np.mean(narrow) < 0.9
@@ -128,9 +128,9 @@ def test_few_patients_with_different_predictions_have_an_exact_p_value():
     for wrong, expected in ((4, 0.125), (6, 0.03125)):
         worse = right * np.where(np.arange(40) < wrong, -1, 1)
         pair = tuple((judged(scores, labels),) for scores in (right, worse))
-        found = by_metric(*pair, number=1000)
-        assert found["balanced_accuracy"]["p_value"] == pytest.approx(expected, abs=0.03)
-        assert found["balanced_accuracy"]["p_value"] >= expected
+        result = by_metric(*pair, number=1000)
+        assert result["balanced_accuracy"]["p_value"] == pytest.approx(expected, abs=0.03)
+        assert result["balanced_accuracy"]["p_value"] >= expected
     twice = tuple(side + tuple(replace(one, part="test") for one in side) for side in pair)  # two seeds, one patient
     assert by_metric(*twice, number=1000)["balanced_accuracy"]["p_value"] >= 0.03125
     ten = (judged(right * np.where(np.arange(40) < 12, -1, 1), labels),)

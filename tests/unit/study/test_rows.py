@@ -48,8 +48,10 @@ def test_precomputed_vectors_pooling_and_rows_side_by_side_come_to_one_table(tmp
         own = both[both["method"] == method].groupby("fold")
         return own.apply(_balanced_accuracy, include_groups=False).mean()
 
-    found = compared[(compared["method"] == "titan") & (compared["metric"] == "balanced_accuracy")]["difference"].item()
-    assert found == pytest.approx(accuracy("titan") - accuracy("panther"))
+    result = compared[(compared["method"] == "titan") & (compared["metric"] == "balanced_accuracy")][
+        "difference"
+    ].item()
+    assert result == pytest.approx(accuracy("titan") - accuracy("panther"))
 
 
 def _balanced_accuracy(part):

@@ -110,7 +110,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return panther.run_study(study(), tmp_path_factory.mktemp("shuffle"))
 
 
-def test_the_table_has_both_scores_and_says_exactly_where_nothing_can_be_lost(results: Results) -> None:
+def test_the_table_has_both_scores_and_exact_ones_where_coordinates_are_not_read(results: Results) -> None:
     summary = results.summary.set_index(["method", "metric"])["mean"]
     for _, row in results.shuffle.iterrows():
         assert row["score"] == pytest.approx(summary[row["method"], row["metric"]])
@@ -125,10 +125,10 @@ def test_the_table_has_both_scores_and_says_exactly_where_nothing_can_be_lost(re
 
 
 def test_a_score_that_depends_on_coordinates_alone_is_lost(results: Results) -> None:
-    found = results.shuffle[results.shuffle["metric"] == "auroc"].set_index("method")
-    assert found.loc["with space", "score"] == 1
-    assert found.loc["with space", "shuffled"] < 0.9
-    assert found.loc["with space", "shuffles"] == 2
+    result = results.shuffle[results.shuffle["metric"] == "auroc"].set_index("method")
+    assert result.loc["with space", "score"] == 1
+    assert result.loc["with space", "shuffled"] < 0.9
+    assert result.loc["with space", "shuffles"] == 2
 
 
 def test_the_shuffled_score_is_that_of_models_trained_and_tested_on_shuffled_tissue(results: Results) -> None:
@@ -142,8 +142,8 @@ def test_the_shuffled_score_is_that_of_models_trained_and_tested_on_shuffled_tis
         seen.add(parts["test"]["probabilities"].tobytes())
         right.append(np.mean([(said[truth == k] == k).mean() for k in (0, 1)]))
     assert len(right) == len(seen) == 4  # folds x shuffles
-    found = results.shuffle.set_index(["method", "metric"])["shuffled"]
-    assert found["order", "balanced_accuracy"] == pytest.approx(np.mean(right))
+    result = results.shuffle.set_index(["method", "metric"])["shuffled"]
+    assert result["order", "balanced_accuracy"] == pytest.approx(np.mean(right))
 
 
 def test_only_what_reads_places_is_made_again_and_no_model_of_shuffled_tissue_is_offered(results: Results) -> None:

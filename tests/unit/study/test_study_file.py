@@ -128,14 +128,14 @@ def test_cells_are_the_combinations_that_make_sense():
         n_prototypes=[8, 16],
     )
     cells = list(study.cells())
-    found = {(c.method.name, c.head.name, c.loss.name, c.n_prototypes) for c in cells}
-    assert len(cells) == len(found)
-    assert ("panther", "paper-survival", "nll", 8) in found
-    assert ("panther", "probe", "cox", 16) in found
-    assert ("panther", "probe", "nll", 16) not in found  # a probe has its own loss
-    assert not any(method == "deepsets" and head == "paper-survival" for method, head, _, _ in found)
-    assert {f for f in found if f[0] == "abmil"} == {("abmil", "own", "nll", 0)}  # no prototypes, no other head
-    assert {f[3] for f in found if f[0] == "attnmisl"} == {8, 16}
+    result = {(c.method.name, c.head.name, c.loss.name, c.n_prototypes) for c in cells}
+    assert len(cells) == len(result)
+    assert ("panther", "paper-survival", "nll", 8) in result
+    assert ("panther", "probe", "cox", 16) in result
+    assert ("panther", "probe", "nll", 16) not in result  # a probe has its own loss
+    assert not any(method == "deepsets" and head == "paper-survival" for method, head, _, _ in result)
+    assert {f for f in result if f[0] == "abmil"} == {("abmil", "own", "nll", 0)}  # no prototypes, no other head
+    assert {f[3] for f in result if f[0] == "attnmisl"} == {8, 16}
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

@@ -26,8 +26,8 @@ CELL = Cell(encoder="uni", **NAMES, n_prototypes=4, train_size=1.0, seed=1)
 class Population:
     """Samples and sites of a population."""
 
-    def __init__(self, found):
-        self.ids = list(dict.fromkeys(name for one in found for name in one.ids))
+    def __init__(self, result):
+        self.ids = list(dict.fromkeys(name for one in result for name in one.ids))
         self.sites = [("A", "B", None)[i % 3] for i in range(len(self.ids))]
 
 
@@ -55,11 +55,11 @@ def values(rng, n, fold):
 def test_a_fold_is_calibrated_by_the_others():
     rng = np.random.default_rng(0)
     folds = [classes(rng, 40, fold) for fold in range(3)]
-    found = _calibrator(folds[0], folds)
+    result = _calibrator(folds[0], folds)
     labels = np.concatenate([folds[k].target.labels for k in (1, 2)])
     p = np.concatenate([folds[k].prediction["probabilities"] for k in (1, 2)])
-    assert found.temperature == fit_temperature(labels, p)
-    assert (found.patients, found.source) == (80, "test patients of the other folds")
+    assert result.temperature == fit_temperature(labels, p)
+    assert (result.patients, result.source) == (80, "test patients of the other folds")
 
 
 def test_patients_who_are_tested_twice_do_not_calibrate_themselves():
@@ -93,13 +93,13 @@ def test_calibration_corrects_an_overconfident_model():
     rng = np.random.default_rng(4)
     folds = [classes(rng, 100, fold) for fold in range(3)]
     tables = judge_sureness(folds, Population(folds), 50, HERE)
-    found = tables["calibration"].set_index(["probabilities", "metric"])
+    result = tables["calibration"].set_index(["probabilities", "metric"])
     labels = np.concatenate([one.target.labels for one in folds])
     raw = np.concatenate([one.prediction["probabilities"] for one in folds])
-    assert found.loc[("raw", "brier"), "value"] == pytest.approx(brier(labels, raw))
-    assert found.loc[("raw", "ece"), "value"] > found.loc[("raw", "ece"), "by_chance_high"]
-    assert found.loc[("calibrated", "ece"), "value"] < found.loc[("calibrated", "ece"), "by_chance_high"]
-    assert found.loc[("calibrated", "log_loss"), "ci_high"] < found.loc[("raw", "log_loss"), "value"]
+    assert result.loc[("raw", "brier"), "value"] == pytest.approx(brier(labels, raw))
+    assert result.loc[("raw", "ece"), "value"] > result.loc[("raw", "ece"), "by_chance_high"]
+    assert result.loc[("calibrated", "ece"), "value"] < result.loc[("calibrated", "ece"), "by_chance_high"]
+    assert result.loc[("calibrated", "log_loss"), "ci_high"] < result.loc[("raw", "log_loss"), "value"]
     curve = tables["reliability"].query("probabilities == 'raw' and `class` == 'predicted class'")
     assert curve["samples"].sum() == 300
     assert set(tables["reliability"]["class"]) == {"predicted class", "a", "b", "c"}
