@@ -89,7 +89,7 @@ def test_paths_count_from_the_file(tmp_path):
         ({"methods": ["ot", {"name": "ot", "label": "again"}]}, ["methods", "'again' is repeated"]),
         (
             {"methods": [{"name": "ot", "epsilon": 1.0, "label": "same"}, {"name": "ot", "label": "same"}]},
-            ["methods", "called 'same'", "label"],
+            ["methods", "'same'", "label"],
         ),
         ({"heads": ["linear", "linear"]}, ["heads", "'linear' is repeated"]),
         ({"seeds": [-1]}, ["seeds.0", "-1"]),
