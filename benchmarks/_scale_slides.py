@@ -70,7 +70,7 @@ def _random_weights(encoder: str, path: Path) -> Path:
 def _alone(encoder: str, device: str) -> dict[str, float]:
     """Patches per second of the encoder on pixels that are on the device, of the way there, and of the way back."""
     from panther.encoders import load_encoder
-    from panther.encoders._base import Started
+    from panther.encoders._base import fetch
     from panther.encoders.pipeline import ExtractSettings
 
     network = load_encoder(encoder, device=device, seed=0)
@@ -80,7 +80,7 @@ def _alone(encoder: str, device: str) -> dict[str, float]:
     there = pixels.to(network.device)
     sides: dict[str, Any] = {"encode": lambda: network.start(there)}
     features = torch.randn(batch, network.about.dim, device=network.device)
-    sides["back"] = lambda: Started.of(features).wait()
+    sides["back"] = lambda: fetch(features)()
     if device.startswith("cuda"):
         pinned = pixels.pin_memory()
         sides["copy"] = lambda: pinned.to(network.device, non_blocking=True)
@@ -120,7 +120,7 @@ def _decode_rate(source: Path, patches: int) -> float:
     from panther.encoders._base import Preprocess
     from panther.encoders.pipeline import Decoder
     from panther.encoders.sources import SlidePatches
-    from panther.slides import find_tissue, grid, open_slide, patch_spec
+    from panther.slides import find_tissue, open_slide, patch_spec, tile_tissue
 
     with tempfile.TemporaryDirectory() as place, Decoder(Preprocess(224, 224), 256) as decoder:
         sources = []
@@ -129,7 +129,7 @@ def _decode_rate(source: Path, patches: int) -> float:
             write_slide(path, tissue_tiles(KINDS, source), patches, seed=number)
             with open_slide(path) as slide:
                 spec = patch_spec(slide, 256, 0.5)
-                sources.append((SlidePatches(path, None, spec), grid(slide, spec, find_tissue(slide), 0.25)))
+                sources.append((SlidePatches(path, None, spec), tile_tissue(slide, spec, find_tissue(slide)).coords))
         for one, coords in sources:
             start = time.perf_counter()
             count = sum(len(batch.pixels) for batch in decoder.batches(one, np.asarray(coords)))

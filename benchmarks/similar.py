@@ -22,7 +22,7 @@ import _harness as harness
 from panther.engine import open_executor
 from panther.storage.readers import open_bag
 from panther.viewer.contents import find_contents
-from panther.viewer.similar import ask, places, search
+from panther.viewer.pages.patch import corners_of, search, searched_patch
 from panther.viewer.workbench import Workbench
 
 DIM, PER_SLIDE, K = 1024, 15_000, 12
@@ -95,9 +95,9 @@ def measure(folder: Path, rounds: int, peers: bool) -> dict[str, float]:
 
 def ours(bench: Workbench) -> list[tuple[str, int]]:
     """What the route does."""
-    (found,) = deque(search(bench, ask(bench, *QUERY, K), list(bench.contents.slides.values())), maxlen=1)
+    (found,) = deque(search(bench, searched_patch(bench, *QUERY, K), list(bench.contents.slides.values())), maxlen=1)
     assert not found.failures
-    assert len(places(bench, found.hits)) == K
+    assert len(corners_of(bench, found.hits)) == K
     return [(hit.slide, hit.patch) for hit in found.hits]
 
 

@@ -103,14 +103,14 @@ def peer_process(python: str) -> Iterator[Ask]:
 
 def patches_found(ask: Ask) -> None:
     """Which patches each finds on one real slide."""
-    from panther.slides import find_tissue, grid, open_slide, patch_spec
+    from panther.slides import find_tissue, open_slide, patch_spec, tile_tissue
     from panther.slides.polygons import rasterise
 
     theirs = ask("find", slide=str(SLIDE))
     print(f"LazySlide's environment: {theirs['versions']}")
     with open_slide(SLIDE) as slide:
         tissue, spec = find_tissue(slide), patch_spec(slide, PATCH, 0.5)
-        ours = {least: len(grid(slide, spec, tissue, least)) for least in (0.25, 0.5, 0.7)}
+        ours = {least: len(tile_tissue(slide, spec, tissue, least).coords) for least in (0.25, 0.5, 0.7)}
         mask = rasterise(tissue, slide.dimensions, 1.0)
     corners = np.array(theirs["coords"])
     part = {(x, y): mask[y : y + PATCH, x : x + PATCH].mean() for x, y in corners}

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from panther.estimators import EmbeddingClassifier, EmbeddingCox, EmbeddingRegressor, EmbeddingScaler, Panther
     from panther.estimators.site_kfold import SiteKFold
     from panther.models.model import load_model, save_model
-    from panther.slides.open import open_slide
+    from panther.slides.slide import open_slide
     from panther.storage.bags import list_bags
     from panther.storage.clinical import Columns
     from panther.storage.prototypes import load_prototypes, save_prototypes
@@ -70,7 +70,7 @@ _NAMES = {
     "panther.estimators": "EmbeddingClassifier EmbeddingCox EmbeddingRegressor EmbeddingScaler Panther",
     "panther.estimators.site_kfold": "SiteKFold",
     "panther.models.model": "load_model save_model",
-    "panther.slides.open": "open_slide",
+    "panther.slides.slide": "open_slide",
     "panther.storage.bags": "list_bags",
     "panther.storage.clinical": "Columns",
     "panther.storage.prototypes": "load_prototypes save_prototypes",

@@ -1,4 +1,4 @@
-"""A synthetic cohort: patients of several hospitals, whose subtype and survival depend on what their slides are made of."""
+"""A synthetic cohort: patients of several hospitals, with a subtype and survival that depend on the tissue of their slides."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from panther_demo.stain import site_stain, slide_stain
 from panther_demo.tissues import tissues
 
 SUBTYPES = ("glandular", "solid")
-# How much of each tissue a subtype has: parameters of a Dirichlet distribution, which overlap so that no share decides alone
+# Dirichlet parameters of the share of each tissue, by subtype; they overlap, so that no share decides alone
 MIX = {
     "glandular tumour": (3.4, 1.6),
     "solid tumour": (1.6, 3.4),
@@ -25,7 +25,7 @@ MIX = {
     "necrosis": (1.1, 1.8),
     "mucin": (2.0, 0.8),
 }
-# What one tissue does to the logarithm of the hazard; the share counts from its usual value
+# Log hazard ratios of the tissues' shares
 HAZARD = {"glandular tumour": 4.0, "solid tumour": 5.0, "lymphocytes": -6.0, "necrosis": 2.0}
 TUMOURS = 2  # the first two tissues
 SMALLEST = 0.10  # share; less than about six patches is left out
@@ -34,7 +34,7 @@ LONGEST = 3650.0  # days of follow-up
 
 @dataclass(frozen=True)
 class CohortSettings:
-    """Everything that a cohort depends on."""
+    """Settings of a cohort."""
 
     patients: int = 60
     sites: int = 5
@@ -43,11 +43,10 @@ class CohortSettings:
 
     def __post_init__(self) -> None:
         if self.patients < 2 or self.sites < 1 or self.seed < 0:
-            raise InputError(
-                f"{self.patients} patients of {self.sites} sites with seed {self.seed}: at least 2 patients, 1 site and a seed >= 0 are needed."
-            )
+            found = f"{self.patients} patients of {self.sites} sites with seed {self.seed}"
+            raise InputError(f"cohort: found {found}, expected at least 2 patients, 1 site and a seed of 0")
         if self.side < 512 or self.side % 256:
-            raise InputError(f"Slides of {self.side} pixels: a multiple of 256 from 512 on is expected.")
+            raise InputError(f"side: found {self.side} pixels, expected a multiple of 256 from 512 on")
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ def tiny(seed: int = 0) -> CohortSettings:
 
 
 def make_patients(settings: CohortSettings) -> list[Patient]:
-    """All patients; each depends on the seed and its own number only."""
+    """All patients; each depends on the seed and its number only."""
     patients = [_patient(settings, number) for number in range(settings.patients)]
     return sorted(patients, key=lambda patient: patient.name)  # the order that folders are listed in
 
@@ -82,60 +81,51 @@ def write_cohort(folder: Path, settings: CohortSettings, work: Work = HERE) -> i
     rows = [[plan.name, *(round(float(s), 4) for s in shares)] for plan, shares in zip(plans, drawn, strict=True)]
     write_csv(folder / "truth" / "shares.csv", ["slide_id", *tissues.names()], rows)
     header = ["case_id", "slide_id", "tissue_source_site", "subtype", "os_survival_days", "os_censorship"]
-    write_csv(folder / "cohort.csv", header, [row for patient in patients for row in _rows(patient)])
+    clinical = [[p.name, plan.name, p.site, p.subtype, p.days, int(p.censored)] for p in patients for plan in p.slides]
+    write_csv(folder / "cohort.csv", header, clinical)
     return len(plans)
 
 
 def _patient(settings: CohortSettings, number: int) -> Patient:
     rng = np.random.default_rng([settings.seed, 1, number])
     site = number % settings.sites
-    kind = (number // settings.sites + site) % 2  # every site has both
-    usual = np.array([mix[kind] for mix in MIX.values()]) * _site_mix(settings, site)
-    centre = _shares(rng, usual)
-    alike = 30 * centre + 1e-3  # a second slide is of the same patient
-    shares = [_shares(rng, alike), _shares(rng, alike)] if number % 6 == 0 else [centre]
+    subtype = (number // settings.sites + site) % 2  # every site has both
+    site_mix = np.exp(np.random.default_rng([settings.seed, 4, site]).normal(0, 0.25, len(MIX)))  # (T,)
+    centre = _shares(rng, np.array([mix[subtype] for mix in MIX.values()]) * site_mix)
+    similar = 30 * centre + 1e-3  # two slides of one patient
+    shares = [_shares(rng, similar), _shares(rng, similar)] if number % 6 == 0 else [centre]
     name = f"SYN-{chr(ord('A') + site)}{number:03d}"
     stain = site_stain(np.random.default_rng([settings.seed, 2, site]))
     slides = tuple(
         DrawnSlide(
             f"{name}-{index + 1}",
-            tuple(map(float, one)),
+            tuple(map(float, slide_shares)),
             (settings.side, settings.side),
             slide_stain(rng, stain),
             (settings.seed, 3, number, index),
             fold=bool(rng.uniform() < 0.2),
             pen=bool(rng.uniform() < 0.15),
         )
-        for index, one in enumerate(shares)
+        for index, slide_shares in enumerate(shares)
     )
     days, censored = _survival(rng, np.mean(shares, 0))
-    return Patient(name, f"site-{chr(ord('A') + site)}", SUBTYPES[kind], slides, days, censored)
-
-
-def _site_mix(settings: CohortSettings, site: int) -> np.ndarray:
-    """What a hospital has more or less of than others, (T,)."""
-    return np.exp(np.random.default_rng([settings.seed, 4, site]).normal(0, 0.25, len(MIX)))
+    return Patient(name, f"site-{chr(ord('A') + site)}", SUBTYPES[subtype], slides, days, censored)
 
 
 def _shares(rng: np.random.Generator, concentration: np.ndarray) -> np.ndarray:
-    """Shares (T,) of a slide: at most four tissues, none too small to be seen, or most patches would lie on borders."""
+    """Shares (T,) of a slide: at most four tissues without small ones, or most patches would lie on borders."""
     while True:
         shares = rng.dirichlet(concentration)
         kept = np.where(shares >= max(SMALLEST, float(np.sort(shares)[-4])), shares, 0.0)
-        if kept[:TUMOURS].any():  # a tumour cohort's slides show the tumour
+        if kept[:TUMOURS].any():  # every slide shows the tumour
             return kept / kept.sum()
 
 
 def _survival(rng: np.random.Generator, shares: np.ndarray) -> tuple[int, bool]:
-    r"""Days and whether censored: Weibull times with hazard :math:`\exp(\sum_t \beta_t (s_t - \bar s_t))`, patients leave at random."""
+    r"""Days and whether censored: Weibull times with hazard :math:`\exp(\sum_t \beta_t (s_t - \bar s_t))`, random censoring."""
     mean = np.mean(list(MIX.values()), 1)
-    away = shares - mean / mean.sum()
-    effect = sum(HAZARD.get(name, 0.0) * away[number] for number, name in enumerate(MIX))
+    deviation = shares - mean / mean.sum()
+    effect = sum(HAZARD.get(name, 0.0) * deviation[number] for number, name in enumerate(MIX))
     death = 1100 * np.exp(-effect) * rng.weibull(1.3)
-    leaving = min(rng.exponential(1700), LONGEST)
-    return max(1, round(min(death, leaving))), bool(leaving < death)
-
-
-def _rows(patient: Patient) -> list[list[object]]:
-    known = [patient.site, patient.subtype, patient.days, int(patient.censored)]
-    return [[patient.name, plan.name, *known] for plan in patient.slides]
+    censoring = min(rng.exponential(1700), LONGEST)
+    return max(1, round(min(death, censoring))), bool(censoring < death)

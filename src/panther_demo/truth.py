@@ -1,4 +1,4 @@
-"""What was drawn, held against what was found: tissue under patches, names of prototypes, agreement of maps."""
+"""The drawn tissue compared with the results: tissue under patches, names of prototypes, agreement of maps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from panther_demo.tissues import tissues
 
 @dataclass(frozen=True)
 class Labelled:
-    """Patches of one slide, what was drawn under them and the prototype they were given."""
+    """Patches of one slide, the tissue drawn under them and their prototypes."""
 
     slide: str
     coords: np.ndarray  # (N, 2), level-0 pixels
@@ -28,7 +28,7 @@ class Labelled:
 
     @property
     def tissue(self) -> np.ndarray:
-        """Label of most of a patch (N,), glass aside; GLASS where there is nothing else."""
+        """Most frequent tissue of each patch (N,); GLASS where there is no tissue."""
         return np.where(self.counts[:, 1:].any(1), self.counts[:, 1:].argmax(1) + 1, GLASS)
 
     @property
@@ -42,14 +42,14 @@ def read_mask(path: Path) -> np.ndarray:
     try:
         return np.asarray(Image.open(path))
     except OSError as error:
-        raise InputError(f"{path}: the truth of this slide cannot be read ({error}); draw the cohort again.") from error
+        raise InputError(f"{path}: the mask cannot be read ({error}); draw the cohort again.") from error
 
 
 def labelled(features: Path, truth: Path, prototypes: Prototypes, module: Aggregator) -> Labelled:
     """Compare one slide's features with its mask."""
     bag = open_bag(features)
     if bag.places is None or bag.spec.size_level0 is None:
-        raise InputError(f"{features}: coordinates and the patch size are needed to look under the patches.")
+        raise InputError(f"{features}: found no coordinates or patch size.")
     coords = np.asarray(bag.places())
     counts = count_under(read_mask(truth / f"{bag.slide_id}.png"), coords, bag.spec.size_level0)
     shares = assign(prototypes.prepared(bag), module).assignment
@@ -67,7 +67,7 @@ def count_under(mask: np.ndarray, coords: np.ndarray, size: int) -> np.ndarray:
 
 
 def majority_names(slides: Sequence[Labelled], count: int) -> dict[int, str]:
-    """Tissue that most pixels of a prototype's patches are, by prototype; those without patches have no name."""
+    """Most frequent tissue under a prototype's patches, by prototype; those without tissue have no name."""
     pixels = np.zeros((count, len(tissues.names()) + 1), np.int64)
     for slide in slides:
         np.add.at(pixels, slide.prototype, slide.counts)
@@ -76,7 +76,7 @@ def majority_names(slides: Sequence[Labelled], count: int) -> dict[int, str]:
 
 
 def pixel_table(slide: Labelled, names: Mapping[int, str]) -> np.ndarray:
-    """Pixels of tissue under the patches, (T + 1, T): by the name of their prototype (the first row: none) and by what was drawn."""
+    """Pixels of tissue under the patches, (T + 1, T): by the name of their prototype (the first row: none) and by drawn tissue."""
     label = {name: number + 1 for number, name in enumerate(tissues.names())}
     named = np.array([label.get(names.get(int(c), ""), GLASS) for c in slide.prototype], int)
     pixels = np.zeros((len(label) + 1, len(label)), np.int64)
@@ -85,34 +85,30 @@ def pixel_table(slide: Labelled, names: Mapping[int, str]) -> np.ndarray:
 
 
 def held_out_table(slides: Sequence[Labelled], count: int) -> np.ndarray:
-    """The same summed over slides, each with the names that the majority on all other slides gives."""
-    tables = []
-    for slide in slides:
-        names = majority_names([other for other in slides if other is not slide], count)
-        tables.append(pixel_table(slide, names))
+    """The sum of the slides' tables, each with the names from all other slides."""
+    others = ([other for other in slides if other is not slide] for slide in slides)
+    tables = [pixel_table(slide, majority_names(rest, count)) for slide, rest in zip(slides, others, strict=True)]
     return np.sum(tables, axis=0)
 
 
 def agreement(table: np.ndarray) -> float:
-    """Part of the pixels whose prototype's name is what was drawn."""
+    """Share of the pixels on whose tissue the name of the prototype and the mask agree."""
     return float(np.trace(table[1:]) / max(table.sum(), 1))
 
 
 def write_names(path: Path, names: Mapping[int, str]) -> None:
-    """Write names as people would, and say where they are from."""
-    lines = [f"C{c}: {name}" for c, name in sorted(names.items())]
+    """Write names in the format of `--names`, and their source."""
+    lines = [
+        "# From the masks that the synthetic slides were drawn by.",
+        *(f"C{c}: {name}" for c, name in sorted(names.items())),
+    ]
     with atomic_write(path) as temporary:
-        temporary.write_text(
-            "\n".join(["# From the masks that the synthetic slides were drawn by.", *lines]) + "\n", encoding="utf-8"
-        )
+        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def write_labels(path: Path, slides: Sequence[Labelled]) -> None:
-    """Write the tissue of every patch, as a pathologist's annotations would be: slide_id, x, y, label."""
-    names = ["glass", *tissues.names()]
-    rows = [
-        [slide.slide, int(x), int(y), names[int(tissue)]]
-        for slide in slides
-        for (x, y), tissue in zip(slide.coords, slide.tissue, strict=True)
-    ]
+    """Write the tissue of every patch, like a pathologist's annotations: slide_id, x, y, label."""
+    names, rows = ["glass", *tissues.names()], []
+    for slide in slides:
+        rows += [[slide.slide, int(x), int(y), names[k]] for (x, y), k in zip(slide.coords, slide.tissue, strict=True)]
     write_csv(path, ["slide_id", "x", "y", "label"], rows)

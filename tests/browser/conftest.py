@@ -14,9 +14,7 @@ from panther.viewer.workbench import Workbench
 from viewer import conftest as fixtures
 
 class_study, written_cohort = fixtures.class_study, fixtures.written_cohort
-CHROMIUM = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-)
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 @pytest.fixture(scope="session")
@@ -46,15 +44,15 @@ def shown(browsed_cohort: Path) -> Iterator[Viewer]:
 
 @pytest.fixture(scope="module")
 def profile(browser: Any) -> Iterator[Any]:
-    """A person, who keeps the page's scripts from test to test."""
-    person = new_profile(browser)
-    yield person
-    person.close()
+    """A profile, with the page's scripts in its cache from test to test."""
+    context = new_profile(browser)
+    yield context
+    context.close()
 
 
 @pytest.fixture
 def window(profile: Any, shown: Viewer) -> Iterator[Window]:
-    """A window, in which the page may neither complain nor ask anybody but the viewer."""
+    """A window, in which the page may neither report an error nor contact another server."""
     with Window(profile, shown.address) as opened:
         yield opened
         assert opened.complaints == []

@@ -1,4 +1,4 @@
-"""Slides of which there are features alone: their patches are seen, and what is missing is said."""
+"""Slides with features alone: their patches are shown, with a note on what is missing."""
 
 import shutil
 from pathlib import Path
@@ -15,7 +15,7 @@ def browsed_cohort(written_cohort: Path, tmp_path_factory: pytest.TempPathFactor
     return folder
 
 
-def test_a_slide_without_image_and_prototypes_shows_its_patches_and_says_what_is_missing(window):
+def test_a_slide_without_image_and_prototypes_shows_its_patches_with_a_note(window):
     window.open("slide=S0")
     (note,) = window.page.locator(".side .note").all_inner_texts()
     assert note.startswith(MISSING)
@@ -23,16 +23,13 @@ def test_a_slide_without_image_and_prototypes_shows_its_patches_and_says_what_is
     assert "--prototypes FILE" in note
     window.wait_for_state(layers="grid")
     about = window.page.request.get(window.page.url.split("#")[0] + "api/slides/S0").json()
-    x, y = (
-        about["pitch"] * 10,
-        about["pitch"] * 10,
-    )  # a corner of patches: the canvas begins a pitch before the first one
+    x = y = about["pitch"] * 10  # a corner of patches: the canvas begins a pitch before the first one
     around = [window.colour(x + step, y + about["pitch"] / 2) for step in range(-4, 5)]
     assert min(sum(one) for one in around) < 600  # a line, on white
 
 
-def test_two_such_slides_side_by_side_say_it_too(window):
+def test_two_such_slides_side_by_side_have_the_note_too(window):
     window.open("page=compare&slide=S0&slide2=S1", sides=2)
-    said = window.page.locator(".key").all_inner_texts()
-    assert said[0].startswith(MISSING)
-    assert said[1].startswith(MISSING.replace("S0", "S1"))
+    text = window.page.locator(".key").all_inner_texts()
+    assert text[0].startswith(MISSING)
+    assert text[1].startswith(MISSING.replace("S0", "S1"))

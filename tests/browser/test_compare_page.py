@@ -1,16 +1,11 @@
-"""Two sides that move as one."""
+"""The page of two slides side by side."""
 
 import numpy as np
 import pytest
 
 
-def opened(window, state):
-    window.open(f"page=compare&{state}", sides=2)
-    return window
-
-
-def test_one_slide_twice_moves_exactly_alike(window):
-    opened(window, "slide=S0&slide2=S0&layers2=none")
+def test_one_slide_on_both_sides_moves_exactly_together(window):
+    window.open("page=compare&slide=S0&slide2=S0&layers2=none", sides=2)
     place = window.spot(420, 480)
     before = window.colour(420, 480, side=0), window.colour(420, 480, side=1)
     assert not np.allclose(*before, atol=10)  # a layer lies on the left only
@@ -24,7 +19,7 @@ def test_one_slide_twice_moves_exactly_alike(window):
 
 
 def test_other_slides_move_by_their_share_and_can_be_unlinked(window):
-    opened(window, "slide=S0&slide2=S5")
+    window.open("page=compare&slide=S0&slide2=S5", sides=2)
     window.page.locator(".deepzoom").nth(1).focus()
     window.page.keyboard.press("+")
     window.page.keyboard.press("ArrowRight")
@@ -44,7 +39,7 @@ def test_other_slides_move_by_their_share_and_can_be_unlinked(window):
 
 
 def test_another_slide_is_chosen_by_its_name(window):
-    opened(window, "slide=S0&slide2=S1")
+    window.open("page=compare&slide=S0&slide2=S1", sides=2)
     name = window.page.get_by_role("combobox", name="Slide on the right")
     name.fill("S2")
     name.press("Enter")
@@ -55,10 +50,10 @@ def test_another_slide_is_chosen_by_its_name(window):
     assert name.input_value() == "S2"
 
 
-def test_a_side_leaves_out_what_is_not_there_and_its_posterior_begins_with_what_is_shown_alone(window):
-    opened(window, "slide=S0&slide2=S1&shown=77&shown2=1")
-    said = window.page.locator(".message span").all_inner_texts()
-    assert said == ["The address names C77, but there are only C0 to C2; all are shown."]
+def test_a_side_leaves_out_unknown_prototypes_and_its_posterior_begins_with_the_isolated_one(window):
+    window.open("page=compare&slide=S0&slide2=S1&shown=77&shown2=1", sides=2)
+    text = window.page.locator(".message span").all_inner_texts()
+    assert text == ["The address names C77, but there are only C0 to C2; all are shown."]
     right = window.page.get_by_role("region", name="The right side")
     right.locator("[data-what=layer]").select_option("posterior")
     assert right.locator("[data-what=prototype]").input_value() == "1"

@@ -1,4 +1,4 @@
-"""Coming in: by a link on another site's page, and in the frame of a notebook."""
+"""Access by a link on another site's page, and in the frame of a notebook."""
 
 import threading
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from panther.viewer.workbench import Workbench
 
 
 class OtherSite:
-    """A page of somebody else, with whatever it is given to show."""
+    """Another server, with one page."""
 
     def __init__(self) -> None:
         self.content = ""
@@ -46,7 +46,7 @@ def other_site() -> Iterator[OtherSite]:
 
 @pytest.fixture
 def person(browser: Any) -> Iterator[Any]:
-    """Somebody who was never here."""
+    """A browser without cookies."""
     context = browser.new_context()
     yield context
     context.close()
@@ -63,7 +63,7 @@ def test_a_link_on_another_sites_page_leads_in_and_leaves_no_token_behind(person
     assert page.url == f"http://localhost:{other_site.port}/"  # no entry with the token in between
 
 
-def test_a_server_that_was_stopped_is_told_on_whatever_is_asked_next(person, browsed_cohort):
+def test_a_stopped_server_is_reported_at_the_next_request(person, browsed_cohort):
     page, silent = person.new_page(), "The server does not answer; is `panther view` still running?"
     with Viewer(Workbench(find_contents(browsed_cohort))) as viewer:
         page.goto(f"{viewer.address}#page=cohort")
@@ -74,7 +74,7 @@ def test_a_server_that_was_stopped_is_told_on_whatever_is_asked_next(person, bro
     page.wait_for_function("text => document.body.innerText.split(text).length > 2", arg=silent)
 
 
-def test_a_notebook_of_this_machine_shows_it_in_a_frame_and_nobody_else_does(person, browsed_cohort, other_site):
+def test_only_a_notebook_of_this_machine_may_show_it_in_a_frame(person, browsed_cohort, other_site):
     bench = Workbench(find_contents(browsed_cohort))
     page = person.new_page()
     with Viewer(bench, ListenConfig(framed_by=NOTEBOOKS)) as viewer:

@@ -30,7 +30,7 @@ def test_slides_are_found_and_stepped_through(window):
     window.settle()
 
 
-def test_whoever_has_just_come_chooses_patches_by_keys(window):
+def test_patches_are_chosen_by_keys_without_a_focus(window):
     window.open("slide=S0")
     window.page.keyboard.press("Enter")
     window.page.wait_for_url(lambda url: "patch=" in url)
@@ -40,7 +40,7 @@ def test_whoever_has_just_come_chooses_patches_by_keys(window):
     assert window.state()["patch"] != chosen
 
 
-def test_layers_are_hidden_and_the_keys_are_told(window):
+def test_layers_are_hidden_and_the_keys_are_listed(window):
     window.open("slide=S0")
     window.page.keyboard.press("h")
     window.wait_for_state(layers="none")
@@ -70,8 +70,8 @@ def test_every_control_is_reached_by_tab_and_has_a_name(window):
             break
         assert name.strip()
         names.append(name)
-    said = " | ".join(names)
-    for wanted in (
+    text = " | ".join(names)
+    controls = (
         "Find a slide",
         "Slides",
         "Fit the slide",
@@ -79,6 +79,6 @@ def test_every_control_is_reached_by_tab_and_has_a_name(window):
         "Arrow keys move",
         "Prototypes",
         "Opacity of Prototypes",
-        "C0 stroma",
-    ):
-        assert wanted in said
+    )
+    for control in (*controls, "C0 stroma"):
+        assert control in text

@@ -8,9 +8,6 @@ import torch
 
 import panther
 from panther.storage.prototypes import save_prototypes
-from panther.viewer.contents import find_contents
-from panther.viewer.serve import Viewer
-from panther.viewer.workbench import Workbench
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -39,12 +36,6 @@ def browsed_cohort(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def shown(browsed_cohort):
-    with Viewer(Workbench(find_contents(browsed_cohort))) as running:
-        yield running
-
-
 def open_cohort(window, state=""):
     window.page.goto(f"{window.address}#page=cohort&{state}")
     window.page.wait_for_selector(".points-key")
@@ -69,11 +60,11 @@ def test_a_lasso_compares_two_groups_and_a_link_shows_them_again(window):
     page = window.page
     drag(page, RIGHT)
     page.wait_for_selector(".cohort-sentence")
-    said = page.locator(".cohort-sentence").inner_text()
-    assert said.startswith("2 of 3 prototypes differ")
-    assert "C0 stroma" in said
-    assert "C1 tumour" in said
-    assert "C2 mucin" not in said
+    text = page.locator(".cohort-sentence").inner_text()
+    assert text.startswith("2 of 3 prototypes differ")
+    assert "C0 stroma" in text
+    assert "C1 tumour" in text
+    assert "C2 mucin" not in text
     drag(page, [(0.01, 0.96), (0.06, 0.96), (0.06, 0.99), (0.01, 0.99)])  # around nothing: beside the axes
     assert "a" in window.state()
     assert "A: 8 patients, B: 8 patients" in page.locator(".cohort-result").inner_text()
@@ -81,7 +72,7 @@ def test_a_lasso_compares_two_groups_and_a_link_shows_them_again(window):
     page.wait_for_selector(".cohort-result .js-plotly-plot .point")
     page.reload()
     page.wait_for_selector(".cohort-sentence")
-    assert page.locator(".cohort-sentence").inner_text() == said
+    assert page.locator(".cohort-sentence").inner_text() == text
     page.keyboard.down("Shift")
     drag(page, [(0.01, 0.01), (0.45, 0.01), (0.45, 0.99), (0.01, 0.99)])
     page.keyboard.up("Shift")

@@ -1,18 +1,14 @@
-"""The study in a browser: the most wrong patient first, its slide one click away."""
+"""The study page: the most wrong patient first, its slide one click away."""
 
 import pandas as pd
 import pytest
 
-from panther.viewer.contents import find_contents
-from panther.viewer.serve import Viewer
-from panther.viewer.workbench import Workbench
 from report.studies import EVIL
 
 
 @pytest.fixture(scope="module")
-def shown(class_study):
-    with Viewer(Workbench(find_contents(class_study.parent))) as running:
-        yield running
+def browsed_cohort(class_study):
+    return class_study.parent
 
 
 def test_the_most_wrong_patient_is_first_and_its_slide_one_click_away(window, class_study):
@@ -24,9 +20,9 @@ def test_the_most_wrong_patient_is_first_and_its_slide_one_click_away(window, cl
     page.get_by_label("Judged by").select_option("DeepSets + probe")
     window.wait_for_state(method="DeepSets + probe")
     table = pd.read_parquet(class_study / "predictions.parquet")
-    own = table[(table["part"] == "test") & (table["method"] == "deepsets")]
-    given = own.apply(lambda row: row[f"probability_{row['label']}"], axis=1)
-    worst = given.groupby(own["sample"]).mean().idxmin()  # over the seeds
+    rows = table[(table["part"] == "test") & (table["method"] == "deepsets")]
+    of_truth = rows.apply(lambda row: row[f"probability_{row['label']}"], axis=1)
+    worst = of_truth.groupby(rows["sample"]).mean().idxmin()  # over the seeds
     assert first.locator("td").first.inner_text() == worst
     assert EVIL in page.locator(".study-list").inner_text()  # as text: a script would have been a complaint
     page.locator(".study-list tbody tr").nth(1).focus()

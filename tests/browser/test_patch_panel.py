@@ -11,7 +11,7 @@ def test_a_patch_is_chosen_by_a_click_and_leads_to_others(window):
     assert "C1 tumour nest" in panel.locator(".facts").inner_text()
     picture = panel.locator(".portrait img")
     picture.evaluate("image => image.decode()")
-    others = panel.locator("section").first.locator(".alike a")
+    others = panel.locator("section").first.locator(".similar a")
     others.first.wait_for()
     chosen = window.state()["patch"]
     others.first.click()

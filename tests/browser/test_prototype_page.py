@@ -1,4 +1,4 @@
-"""The prototype page in a real browser: looked at, renamed, undone; a hostile name stays text."""
+"""The prototype page: names are changed and undone, and a hostile name stays text."""
 
 from pathlib import Path
 
@@ -50,7 +50,7 @@ def test_a_note_keeps_its_lines(window: Window, browsed_cohort: Path):
 
 
 def test_an_answer_that_is_overtaken_by_a_change_is_not_taken(window: Window, browsed_cohort: Path):
-    """Pages ask again for the names when their window is looked at; a change made meanwhile must not be forgotten."""
+    """Pages load the names again when their window gets the focus; a change made meanwhile must not be lost."""
     page, late = window.page, []
 
     def hold(route):

@@ -71,13 +71,13 @@ def test_the_posterior_has_a_threshold(window):
     window.wait_for_state(low="0.5")
 
 
-def test_the_posterior_begins_with_the_prototype_that_is_shown_alone(window):
+def test_the_posterior_begins_with_the_isolated_prototype(window):
     window.page.click("[data-prototype='1']")
     window.page.click("[data-layer=posterior] input[type=checkbox]")
     window.wait_for_state(prototype="1", shown="1")
     chosen = window.page.locator("[data-layer=posterior] select")
     assert chosen.input_value() == "1"
-    chosen.select_option("2")  # whoever chooses another one keeps it
+    chosen.select_option("2")  # an explicit choice stays
     window.wait_for_state(prototype="2")
     window.open("slide=S0&layers=posterior&shown=1")
     assert chosen.input_value() == "1"
@@ -109,15 +109,15 @@ def test_tiles_meet_without_seams_and_layers_lie_on_their_patches(window, colour
     assert not close(window.colour(659.9, 870), window.colour(640, 870), 2)  # the border of a patch, at 660
 
 
-def test_the_pointer_is_told_prototype_and_place_without_asking(window):
+def test_the_tooltip_needs_no_request(window):
     asked = []
     window.page.on("request", lambda request: asked.append(request.url))
     window.page.mouse.move(*window.spot(*NEST))
     tooltip = window.page.locator(".tooltip")
     tooltip.wait_for(state="visible")
-    said = tooltip.inner_text()
-    assert "C1 tumour nest" in said
-    x, y, x_um, y_um = (int(number) for number in re.findall(r"\d+", said.split("posterior 1.00")[1]))
+    text = tooltip.inner_text()
+    assert "C1 tumour nest" in text
+    x, y, x_um, y_um = (int(number) for number in re.findall(r"\d+", text.split("posterior 1.00")[1]))
     assert (x, y) == pytest.approx(NEST, abs=3)  # a pixel of the screen is some of the slide
     assert (x_um, y_um) == pytest.approx((x / 2, y / 2), abs=1)
     window.page.mouse.move(*window.spot(*GLASS))
@@ -135,13 +135,13 @@ def test_slides_without_an_image_lie_on_a_blank_canvas(window, colours):
     about = window.page.request.get(window.page.url.split("#")[0] + "api/slides/S5").json()
     x, y = (np.array(NEST) - about["origin"]).tolist()  # on the canvas, which begins at the first patches
     window.page.mouse.move(*window.spot(x, y))
-    said = window.page.locator(".tooltip").inner_text()
-    assert "C1 tumour nest" in said
-    assert [int(number) for number in re.findall(r"\d+", said.split("1.00")[1])[:2]] == pytest.approx(NEST, abs=3)
+    text = window.page.locator(".tooltip").inner_text()
+    assert "C1 tumour nest" in text
+    assert [int(number) for number in re.findall(r"\d+", text.split("1.00")[1])[:2]] == pytest.approx(NEST, abs=3)
     assert close(window.colour(x, y), mixed((255, 255, 255), colours[1]))
 
 
-def test_tiles_that_cannot_be_had_are_told_once_and_not_asked_for_in_a_storm(window):
+def test_failing_tiles_are_reported_once_and_not_requested_again_at_once(window):
     asked = []
 
     def refuse(route):
@@ -158,7 +158,7 @@ def test_tiles_that_cannot_be_had_are_told_once_and_not_asked_for_in_a_storm(win
     window.complaints.clear()  # the browser's own, of the refusals
 
 
-def test_what_an_isolated_prototype_borders_on_is_listed(window):
+def test_the_neighbours_of_an_isolated_prototype_are_listed(window):
     window.page.click("[data-prototype='1']")
     rows = window.page.locator(".borders tbody tr")
     rows.first.wait_for()

@@ -1,38 +1,38 @@
-"""A window of the browser, with what the tests ask of the slide that it shows."""
+"""A window of the browser, and what tests read from the slide that it shows."""
 
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
-# both in one look: a picture can be complete before the page begins to ask for patches
+# in one selector: a picture can be complete before the page begins to load patches
 SETTLED = "html:not(:has([aria-busy=true])) .deepzoom:not([data-busy])"
 
 
 def new_profile(browser: Any) -> Any:
-    """A person's browser, without cookies; nothing glides, so that what was asked for is there at once."""
+    """A browser without cookies and without animations."""
     return browser.new_context(viewport={"width": 1100, "height": 700}, reduced_motion="reduce")
 
 
 class Window:
-    """One window of a profile. Its ``complaints`` are errors, and requests to anybody but the viewer."""
+    """One window of a profile. Its ``complaints`` are errors, and requests to other servers."""
 
     def __init__(self, profile: Any, address: str) -> None:
         self.address = address
         self.page = profile.new_page()
         self.complaints: list[str] = []
-        self.page.on("console", lambda said: self._heard(said.type, said.text))
+        self.page.on("console", self._check_message)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("request", lambda request: self._asked(request.url))
+        self.page.on("request", lambda request: self._check_request(request.url))
 
-    def _heard(self, kind: str, text: str) -> None:
-        if kind == "error":  # the reading of pixels in these tests is warned about
-            self.complaints.append(text)
+    def _check_message(self, message: Any) -> None:
+        if message.type == "error":  # the browser warns of the reading of pixels in these tests
+            self.complaints.append(message.text)
 
-    def _asked(self, url: str) -> None:
+    def _check_request(self, url: str) -> None:
         if not url.startswith(("data:", "blob:")) and urlsplit(url).netloc != urlsplit(self.address).netloc:
-            self.complaints.append(f"asked {url}")
+            self.complaints.append(f"request to {url}")
 
     def open(self, state: str = "", sides: int = 1) -> None:
-        """Come with the token, to a state; wait until all tiles are there."""
+        """Open a state with the token; wait until all tiles are there."""
         self.page.goto(f"{self.address}#{state}")
         self.settle(sides)
 
@@ -42,11 +42,11 @@ class Window:
         self.page.wait_for_selector(f"{SETTLED} >> nth={sides - 1}")
 
     def state(self) -> dict[str, str]:
-        """What the address says."""
+        """State in the address."""
         return {name: values[0] for name, values in parse_qs(urlsplit(self.page.url).fragment).items()}
 
     def wait_for_state(self, **expected: str) -> None:
-        """Wait until the address says something."""
+        """Wait until the address has these values."""
         for name, value in expected.items():
             self.page.wait_for_url(lambda url, n=name, v=value: parse_qs(urlsplit(url).fragment).get(n) == [v])
 
@@ -61,10 +61,8 @@ class Window:
         """Place in the window of a place on the slide."""
         box = self.page.locator(".deepzoom").nth(side).bounding_box()
         middle_x, middle_y, zoom = self.views()[side]
-        return (
-            box["x"] + box["width"] / 2 + (x - middle_x) * zoom,
-            box["y"] + box["height"] / 2 + (y - middle_y) * zoom,
-        )
+        left, top = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        return left + (x - middle_x) * zoom, top + (y - middle_y) * zoom
 
     def colour(self, x: float, y: float, side: int = 0) -> list[int]:
         """Colour that the canvas shows at a place of the slide."""

@@ -1,4 +1,4 @@
-"""An encoder, its input, and the registry of those that are known by name."""
+"""An encoder, its input, and the registry of encoders."""
 
 import copy
 import logging
@@ -21,9 +21,8 @@ from panther.registry import Registry
 logger = logging.getLogger(__name__)
 
 PER_CORE = 2  # patches that a core encodes at once: what fits its caches
-WORTH_COMPILING = (
-    6e13  # patches times parameters: 200,000 patches of a ViT-L, 55,000 of a ViT-g (benchmarks/encode.py --device cuda)
-)
+# patches times parameters: 200,000 patches of a ViT-L, 55,000 of a ViT-g (benchmarks/encode.py --device cuda)
+WORTH_COMPILING = 6e13
 RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
@@ -31,83 +30,73 @@ Tensors = Mapping[str, Tensor]
 # published weights, expected ones (perhaps on the meta device) -> published weights, renamed
 Clean = Callable[[Tensors, Tensors], dict[str, Tensor]]
 
-# The value builds the architecture without weights (also on the meta device): images (B, 3, size, size) -> (B, dim).
-
 
 @dataclass(frozen=True)
 class EncoderInfo:
-    """What is known of an encoder."""
+    """Facts about an encoder."""
 
     name: str
     dim: int  # numbers per patch
-    size: int  # pixels that it sees
+    size: int  # pixels a side of its input
     mpp: float | None  # resolution it was made for, None: any (natural images)
     mean: tuple[float, float, float]  # of the normalisation, for pixels in 0 to 1
     std: tuple[float, float, float]
     licence: str
     gated: str | None = None  # page that grants access to the weights
     hub: str | None = None  # repository on the Hugging Face hub
-    page: str | None = None  # where the weights are, if not on the hub
-    resize: int | None = None  # the patch is brought to this side before the centre of `size` is cut out; None: `size`
+    page: str | None = None  # page of the weights, if they are not on the hub
+    resize: int | None = None  # the patch is resized to this side before the centre of `size` is cut out; None: `size`
     interpolation: str = "bicubic"
 
     def public(self) -> dict[str, Any]:
         """Facts for a table or JSON."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(EncoderInfo)}
 
 
 @dataclass(frozen=True)
 class EncoderEntry(EncoderInfo):
-    """The metadata of a registered encoder: also how its published weights are brought into its network."""
+    """Metadata of a registered encoder: its facts, and how its published weights are renamed."""
 
     clean: Clean | None = None
     drop: tuple[str, ...] = ()  # weights of these prefixes are not needed
-    under: str = ""  # the published names lie below this name of the network
+    under: str = ""  # prefix of the network's names that the published ones lack
     file: Callable[[], str] | None = None  # weights that come with a package
     package: str = ""
 
 
+# the value builds the architecture without weights (also on the meta device): images (B, 3, size, size) -> (B, dim)
 encoders: Registry[Callable[[], nn.Module], EncoderEntry] = Registry("encoder", EncoderEntry)
 
 
 @dataclass(frozen=True)
 class Preprocess:
-    """The shorter side is brought to ``resize``, then the centre of ``size`` is cut out: what model cards call Resize, CenterCrop."""
+    """The shorter side is resized to ``resize``, then the centre of ``size`` is cut out: Resize, CenterCrop of model cards."""
 
     size: int
     resize: int
     interpolation: str = "bicubic"
-
-    @classmethod
-    def of(cls, about: EncoderInfo) -> "Preprocess":
-        """Input of an encoder."""
-        return cls(about.size, about.resize or about.size, about.interpolation)
 
     def __call__(self, pixels: np.ndarray) -> np.ndarray:
         """Pixels (h, w, 3) uint8 -> (size, size, 3); Pillow averages when it makes an image smaller."""
         height, width = pixels.shape[:2]
         short = min(height, width)
         if short != self.resize:
-            target = (
-                max(round(width * self.resize / short), self.resize),
-                max(round(height * self.resize / short), self.resize),
-            )
-            pixels = np.asarray(Image.fromarray(pixels).resize(target, RESAMPLING[self.interpolation]))
-            height, width = pixels.shape[:2]
+            width, height = (max(round(side * self.resize / short), self.resize) for side in (width, height))
+            pixels = np.asarray(Image.fromarray(pixels).resize((width, height), RESAMPLING[self.interpolation]))
         top, left = (height - self.size) // 2, (width - self.size) // 2
         return pixels[top : top + self.size, left : left + self.size]
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """A network with its weights, on its device, ready to see patches."""
+    """A network with its weights, on its device."""
 
     about: EncoderInfo
     model: nn.Module
     weights: str  # fingerprint of the weights
     device: torch.device
     precision: str = "float32"  # type of the weights: float32, bfloat16 or float16
-    falls_back: bool = False  # to bfloat16 where float16 overflows
+    falls_back: bool = False  # bfloat16 is used where float16 overflows
     compiled: Callable[[Tensor], Tensor] | None = None  # the network for batches of `batch` patches
     batch: int = 0
 
@@ -126,13 +115,13 @@ class Encoder:
         faster = replace(self, compiled=torch.compile(self.model, dynamic=False), batch=batch)
         try:
             faster(np.zeros((batch, self.about.size, self.about.size, 3), np.uint8))
-        except Exception as error:  # whatever the compiler or a graph raises, the network itself works
+        except Exception as error:  # the network works without the compiler
             logger.info("The encoder is not compiled: %s", error)
             return self
         return faster
 
     def pays_to_compile(self, patches: int) -> bool:
-        """Whether compiling (9 to 26 s, 2 to 6 s from torch's cache) saves more than it costs; larger networks gain more for each patch."""
+        """Whether compiling (9 to 26 s, 2 to 6 s from torch's cache) saves more time than it takes."""
         if self.compiled is not None or self.device.type != "cuda" or self.precision == "float32":
             return False
         return patches * sum(p.numel() for p in self.model.parameters()) >= WORTH_COMPILING
@@ -140,22 +129,21 @@ class Encoder:
     @torch.inference_mode()
     def __call__(self, patches: np.ndarray | Tensor) -> Tensor:
         """Features (B, dim), float32 on the CPU, of patches (B, size, size, 3) uint8."""
-        return self.start(patches).wait()
+        return self.start(patches)()
 
     @torch.inference_mode()
-    def start(self, patches: np.ndarray | Tensor) -> "Started":
-        """Features on their way; on a GPU this returns before they are computed, and the next call copies while these are."""
+    def start(self, patches: np.ndarray | Tensor) -> Callable[[], Tensor]:
+        """Begin to encode, and return a function that waits for the features; a GPU copies the next patches meanwhile."""
         pixels = _copied(torch.as_tensor(patches), self.device)
-        if (
-            self.device.type == "cpu"
-        ):  # a few patches on every core: cores that share one batch wait for each other after every layer
+        if self.device.type == "cpu":
+            # a few patches on every core: cores that share one batch wait for each other after every layer
             features = torch.cat(list(_threads(os.getpid()).map(self._encode, pixels.split(PER_CORE))))
         else:
             features = self._encode(pixels)
         if features.shape != (len(pixels), self.about.dim):
             shape = f"{tuple(features.shape)}, expected ({len(pixels)}, {self.about.dim})"
-            raise InputError(f"encoder {self.about.name!r}: returned features of shape {shape}")
-        return Started.of(features)
+            raise InputError(f"encoder {self.about.name!r}: found features of shape {shape}")
+        return fetch(features)
 
     @torch.inference_mode()
     def _encode(self, pixels: Tensor) -> Tensor:
@@ -163,49 +151,40 @@ class Encoder:
         if self.compiled is None or len(x) > self.batch:
             features: Tensor = self.model(x)
             return features
-        missing = self.batch - len(x)  # of the last batch of a slide; another shape would be compiled anew
+        missing = self.batch - len(x)  # in the last batch of a slide; another shape would be compiled again
         full = torch.cat([x, x[:1].expand(missing, -1, -1, -1)]) if missing else x
         return self.compiled(full)[: len(x)]
 
 
-@dataclass(frozen=True)
-class Started:
-    """Features (B, dim) on their way to this process."""
+def fetch(features: Tensor) -> Callable[[], Tensor]:
+    """Begin to copy features (B, dim) to the CPU, before the next batch is encoded, and return a function that waits for them."""
+    if features.device.type != "cuda":
+        return lambda: features.float().cpu()
+    rows = torch.empty(features.shape, pin_memory=True).copy_(features.float(), non_blocking=True)
+    copied = torch.cuda.Event()
+    copied.record(torch.cuda.current_stream(features.device))
 
-    rows: Tensor
-    ready: torch.cuda.Event | None = None  # None: nothing but `rows` needs to be waited for
+    def wait() -> Tensor:
+        copied.synchronize()
+        return rows
 
-    @classmethod
-    def of(cls, features: Tensor) -> "Started":
-        """Send them on their way. Asked for later, they would have to wait for the batch that is encoded by then."""
-        if features.device.type != "cuda":
-            return cls(features)
-        rows = torch.empty(features.shape, pin_memory=True).copy_(features.float(), non_blocking=True)
-        ready = torch.cuda.Event()
-        ready.record(torch.cuda.current_stream(features.device))
-        return cls(rows, ready)
-
-    def wait(self) -> Tensor:
-        """Wait for them; float32 on the CPU."""
-        if self.ready is not None:
-            self.ready.synchronize()
-        return self.rows.float().cpu()
+    return wait
 
 
 def _copied(pixels: Tensor, device: torch.device) -> Tensor:
-    """Pixels on the device, copied beside what it computes."""
+    """Pixels on the device, copied while it computes."""
     if device.type != "cuda" or pixels.is_cuda:
         return pixels.to(device, non_blocking=True)
-    copying, computing = _copying(device), torch.cuda.current_stream(device)
+    copying, computing = _copy_stream(device), torch.cuda.current_stream(device)
     with torch.cuda.stream(copying):
-        there = pixels.to(device, non_blocking=True)
+        copy = pixels.to(device, non_blocking=True)
     computing.wait_stream(copying)
-    there.record_stream(computing)
-    return there
+    copy.record_stream(computing)
+    return copy
 
 
 @cache
-def _copying(device: torch.device) -> torch.cuda.Stream:
+def _copy_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
@@ -221,11 +200,10 @@ def normalise(pixels: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -
 
 def about(name: str) -> EncoderInfo:
     """Metadata of a registered encoder."""
-    entry = encoders.entry(name).metadata
-    return EncoderInfo(**{field.name: getattr(entry, field.name) for field in fields(EncoderInfo)})
+    return encoders.entry(name).metadata
 
 
 @cache
 def _threads(process: int) -> ThreadPoolExecutor:
-    """One thread per core of this process; a forked child makes its own. New ones for every batch would set up their memory anew."""
+    """One thread per core for each process; new threads for every batch would allocate their memory again."""
     return ThreadPoolExecutor(cores(), "encoder", initializer=torch.set_num_threads, initargs=(1,))

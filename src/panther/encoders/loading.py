@@ -1,10 +1,11 @@
-"""From an encoder's name to a network with its weights: registered ones, any of timm, any of the user's own."""
+"""From an encoder's name to a network with its weights: registered encoders, those of timm, the user's."""
 
 import hashlib
 import importlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from panther.encoders._base import IMAGENET, Clean, Encoder, EncoderInfo, about, encoders
-from panther.encoders.weights import checked, find_weights, resampled_places, tensors_in, without_prefix
+from panther.encoders._base import IMAGENET, Encoder, EncoderEntry, encoders
+from panther.encoders.weights import checked, find_weights, resampled_positions, tensors_in, without_prefix
 from panther.errors import InputError, check_choice, note, require_packages, suggestion
 from panther.storage.tensors import read_network_weights
 
@@ -22,16 +23,11 @@ PRECISIONS = ("auto", "float32", "bfloat16", "float16")
 
 @dataclass(frozen=True)
 class EncoderRecipe:
-    """How an encoder is made: its facts, its network, and what is done to the names of its weights."""
+    """Facts and architecture of an encoder."""
 
-    about: EncoderInfo
+    about: EncoderEntry
     build: Callable[[], nn.Module]
-    clean: Clean | None = None
-    drop: tuple[str, ...] = ()  # weights of these prefixes are not needed
-    under: str = ""  # the published names lie below this name of the network
-    file: Callable[[], str] | None = None  # weights that come with a package
-    package: str = ""
-    has_weights: bool = False  # the user's factory, which may bring its weights itself
+    has_weights: bool = False  # the user's factory, which may load its weights
 
 
 def load_encoder(
@@ -39,28 +35,28 @@ def load_encoder(
 ) -> Encoder:
     """Encoder of that name (`uni`, `timm:NAME`, `module.path:factory`) with weights of a file, a package or the hub.
 
-    ``precision`` is the type of the weights: float32, bfloat16, float16, or auto, which is float16 on a GPU (bfloat16 where that overflows) and
-    float32 elsewhere. With ``seed`` the weights are random: for tests and measurements of speed.
+    ``precision`` is the type of the weights: float32, bfloat16, float16, or auto, which is float16 on a GPU (bfloat16 where that overflows)
+    and float32 elsewhere. With ``seed`` the weights are random: for tests and measurements of speed.
     """
     check_choice("precision", precision, PRECISIONS)
-    place = torch.device(device)
     recipe = find_recipe(name)
     if seed is not None:
         torch.manual_seed(seed)
         model = recipe.build()
     else:
         model = _with_weights(recipe, weights)
-    model = model.float().eval().requires_grad_(False).to(place)
+    target = torch.device(device)
+    model = model.float().eval().requires_grad_(False).to(target)
     weights_hash, is_auto = fingerprint(model), precision == "auto"
     if is_auto:
-        precision = "float16" if place.type == "cuda" else "float32"
+        precision = "float16" if target.type == "cuda" else "float32"
     model = model.to(memory_format=torch.channels_last)
-    encoder = Encoder(recipe.about, model.to(getattr(torch, precision)), weights_hash, place, precision, is_auto)
+    encoder = Encoder(recipe.about, model.to(getattr(torch, precision)), weights_hash, target, precision, is_auto)
     if precision == "float32":
         return encoder
     try:
         encoder(np.zeros((1, recipe.about.size, recipe.about.size, 3), np.uint8))
-    except RuntimeError as error:  # a network of the user's that casts to float32 inside
+    except RuntimeError as error:  # the user's network casts to float32 inside
         if not is_auto:
             raise InputError(f"precision: encoder {name!r} does not compute in {precision} ({error})") from error
         note(f"encoder {name!r} computes in float32: {error}")
@@ -73,18 +69,16 @@ def find_recipe(name: str) -> EncoderRecipe:
     require_packages("encoders", "timm")
     if name.startswith("timm:"):
         return _of_timm(name)
-    if name not in encoders and ":" in name:
+    if name in encoders:
+        return EncoderRecipe(encoders.entry(name).metadata, encoders[name])
+    if ":" in name:
         return _of_factory(name)
-    if name not in encoders:
-        known = suggestion(name, encoders.names())
-        raise InputError(f"There is no encoder {name!r}; {known}, any timm:NAME and any module.path:factory")
-    entry = encoders.entry(name)
-    how = entry.metadata
-    return EncoderRecipe(about(name), entry.value, how.clean, how.drop, how.under, how.file, how.package)
+    known = suggestion(name, encoders.names())
+    raise InputError(f"There is no encoder {name!r}; {known}, any timm:NAME and any module.path:factory")
 
 
 def fingerprint(model: nn.Module) -> str:
-    """Hash of all names and shapes and of up to 64 numbers of every tensor: it knows other weights, without reading gigabytes."""
+    """Hash of all names and shapes and of up to 64 numbers of every tensor, without reading gigabytes."""
     digest = hashlib.blake2b(digest_size=16)
     for name, tensor in model.state_dict().items():
         flat = tensor.detach().reshape(-1)
@@ -97,19 +91,19 @@ def fingerprint(model: nn.Module) -> str:
 def _with_weights(recipe: EncoderRecipe, weights: Path | None) -> nn.Module:
     if recipe.has_weights and weights is None:
         return recipe.build()
-    path = weights or find_weights(recipe.about, recipe.file, recipe.package)
+    about = recipe.about
+    path = weights or find_weights(about)
     with torch.device("meta"):
         model = recipe.build()  # a billion parameters in half a second
     expected = model.state_dict()
+    published = {name.removeprefix(about.under): tensor for name, tensor in expected.items()}
     tensors = tensors_in(read_network_weights(path))
-    if recipe.clean is not None:
-        inner = {name.removeprefix(recipe.under): tensor for name, tensor in expected.items()}
-        tensors = recipe.clean(tensors, inner)
-    bare = [name.removeprefix(recipe.under) for name in expected]
-    tensors = {recipe.under + name: tensor for name, tensor in without_prefix(tensors, bare).items()}
-    tensors = checked(path, recipe.about, resampled_places(tensors, expected), expected, recipe.drop)
+    if about.clean is not None:
+        tensors = about.clean(tensors, published)
+    tensors = {about.under + name: tensor for name, tensor in without_prefix(tensors, published).items()}
+    tensors = checked(path, about, resampled_positions(tensors, expected), expected)
     if any(name not in expected for name, _ in model.named_buffers()):
-        model = recipe.build()  # tables that no file holds are computed when the network is built
+        model = recipe.build()  # computes the buffers that are not saved
         model.load_state_dict(tensors)
     else:
         model.load_state_dict(tensors, assign=True)
@@ -124,14 +118,12 @@ def _of_timm(name: str) -> EncoderRecipe:
         close = timm.list_models(f"*{architecture.split('.')[0][:8]}*")[:5]
         hint = f"; similar are {', '.join(close)}" if close else ""
         raise InputError(f"timm {timm.__version__} has no model {architecture!r}{hint}")
-
-    def build() -> nn.Module:
-        return timm.create_model(architecture, pretrained=False, num_classes=0)
-
+    build = partial(timm.create_model, architecture, pretrained=False, num_classes=0)
     with torch.device("meta"):
         model: Any = build()
     cfg = model.pretrained_cfg
-    facts = EncoderInfo(
+    classifier = cfg.get("classifier") or ()
+    facts = EncoderEntry(
         name=name,
         dim=int(getattr(model, "head_hidden_size", None) or model.num_features),
         size=int(cfg["input_size"][-1]),
@@ -141,16 +133,15 @@ def _of_timm(name: str) -> EncoderRecipe:
         licence=str(cfg.get("license") or "see its model card"),
         hub=cfg.get("hf_hub_id"),
         interpolation="bilinear" if cfg.get("interpolation") == "bilinear" else "bicubic",
+        drop=tuple(f"{head}." for head in ((classifier,) if isinstance(classifier, str) else classifier)),
     )
-    classifier = cfg.get("classifier") or ()
-    heads = (classifier,) if isinstance(classifier, str) else tuple(classifier)
-    return EncoderRecipe(facts, build, drop=tuple(f"{head}." for head in heads))
+    return EncoderRecipe(facts, build)
 
 
 def _of_factory(name: str) -> EncoderRecipe:
     module_path, _, attribute = name.partition(":")
     path = sys.path.copy()
-    sys.path.insert(0, str(Path.cwd()))  # modules in the working folder can be imported, as with `python -m`
+    sys.path.insert(0, str(Path.cwd()))  # imports from the working folder, as `python -m`
     try:
         factory = getattr(importlib.import_module(module_path), attribute)
     except (ImportError, AttributeError, ValueError) as error:
@@ -166,11 +157,11 @@ def _of_factory(name: str) -> EncoderRecipe:
             raise InputError(f"The encoder {name!r} returned {type(model).__name__}, expected a torch module")
         return model
 
-    # facts are attributes of the module; what it does not say is as for ImageNet, and the dimension is tried out
+    # facts are attributes of the module; the defaults are those of ImageNet, and the dimension is measured
     model = build().eval()
-    facts = EncoderInfo(name, 0, 224, None, IMAGENET["mean"], IMAGENET["std"], "the user's own")
-    known = {key: getattr(model, key) for key in ("dim", "size", "mpp", "mean", "std", "resize") if hasattr(model, key)}
-    facts = replace(facts, **known)
+    facts = EncoderEntry(name, 0, 224, None, IMAGENET["mean"], IMAGENET["std"], "the user's")
+    attributes = ("dim", "size", "mpp", "mean", "std", "resize")
+    facts = replace(facts, **{key: getattr(model, key) for key in attributes if hasattr(model, key)})
     if not facts.dim:
         with torch.inference_mode():
             out = model(torch.zeros(1, 3, facts.size, facts.size))

@@ -1,4 +1,4 @@
-"""Where patches come from: a slide, or a folder of tile images. Small enough to be sent to worker processes, opened there."""
+"""Sources of patches: a slide, or a folder of tile images. They are sent to worker processes and opened there."""
 
 import warnings
 from collections import defaultdict
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 TILE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp")
 LARGEST_TILE = 2048  # pixels a side; a larger image is a slide, or a picture of one
-TILE_WIDTH = 322  # TIFF tag: slides are stored in tiles, tile images in one piece
+TILE_WIDTH = 322  # TIFF tag of slides, which are stored in tiles
 
 
 class OpenSource(Protocol):
@@ -33,7 +33,7 @@ class OpenSource(Protocol):
 
 
 class Source(Protocol):
-    """Something with patches; hashable, so that a worker keeps it open."""
+    """A slide or a folder of patches; workers compare sources, to keep one open."""
 
     def open(self) -> OpenSource:
         """Open it in this process."""
@@ -46,7 +46,7 @@ class SlidePatches:
     path: Path
     mpp: float | None  # override of the slide's resolution
     spec: PatchSpec
-    stain: "StainFit | None" = None  # its stains, which are put where the reference's are
+    stain: "StainFit | None" = None  # its stains, which are replaced by the reference's
 
     def open(self) -> "SlideReading":
         """Open the slide."""
@@ -64,21 +64,20 @@ class SlideReading:
         self._open()
 
     def read(self, item: Any) -> np.ndarray:
-        """Pixels (size, size, 3) of the patch at (x, y), with the reference's stains where those of the slide are known."""
+        """Pixels (size, size, 3) of the patch at (x, y), with the reference's stains where those of the slide are given."""
         from panther.slides.slide import fallback_levels
 
         x, y = int(item[0]), int(item[1])
-        best, failure = self._patches.spec.level or 0, None
+        best, failures = self._patches.spec.level or 0, []
         for level in (best, *fallback_levels(self._slide, best)):
             try:
-                pixels = self._patches.read_at(x, y, level)
+                pixels = self._patches.read(x, y, level)
                 return pixels if self._source.stain is None else self._source.stain(pixels)
             except InputError as error:
-                failure = failure or error
+                failures.append(error)
                 self._slide.close()
-                self._open()  # OpenSlide answers nothing more once a read has failed
-        assert failure is not None
-        raise failure
+                self._open()  # OpenSlide reads nothing more after a failure
+        raise failures[0]
 
     def close(self) -> None:
         """Close the slide."""
@@ -100,17 +99,30 @@ class TileFolder:
 
     path: Path
 
-    def open(self) -> "TileReading":
-        """Nothing to open before a tile is asked for."""
-        return TileReading(self.path)
+    def open(self) -> "TileFolder":
+        """The folder: tiles are opened one by one."""
+        return self
+
+    def read(self, item: Any) -> np.ndarray:
+        """Pixels (h, w, 3)."""
+        from PIL import Image
+
+        path = self.path / str(item)
+        try:
+            with Image.open(path) as image:
+                return np.asarray(image.convert("RGB"))
+        except Exception as error:  # a broken image may raise anything
+            first = (str(error).splitlines() or [type(error).__name__])[0]
+            raise InputError(f"{path}: the tile cannot be decoded ({first})") from error
+
+    def close(self) -> None:
+        """Do nothing: no file is open."""
 
     def __str__(self) -> str:
         return self.path.name
 
     def names(self) -> list[str]:
-        """All tiles, searched in depth, sorted; hidden files are left out."""
-        if not self.path.is_dir():
-            raise InputError(f"{self.path}: there is no such folder, expected tile images ({', '.join(TILE_SUFFIXES)})")
+        """All tiles, searched in depth, sorted; without hidden files."""
         tiles = (p for p in files_below(self.path) if p.suffix.lower() in TILE_SUFFIXES and p.is_file())
         names = sorted(p.relative_to(self.path).as_posix() for p in tiles)
         if not names:
@@ -118,17 +130,15 @@ class TileFolder:
         return names
 
 
-def holds_tiles(place: Path) -> bool:
-    """Whether a folder holds tile images and no slides; a .tif may be either, so the first image is looked at."""
-    if not place.is_dir():
-        return False
-    files = sorted(files_below(place, skip_locked=True))
+def holds_tiles(folder: Path) -> bool:
+    """Whether a folder holds tile images and no slides; a .tif may be either, so the first image is opened."""
+    files = files_below(folder, skip_locked=True)  # none where it is a file
     if any(file.suffix.lower() in {*SUFFIXES, DICOM} - {*TILE_SUFFIXES} for file in files):
         return False
     images = [file for file in files if file.suffix.lower() in TILE_SUFFIXES]
-    images = [file for file in images if file.suffix.lower() in SUFFIXES] or images  # thumbnails may lie beside slides
-    kinds = (_is_tile(image) for image in images[:10])  # a broken one is said where it is read
-    return next((kind for kind in kinds if kind is not None), False)
+    images = [file for file in images if file.suffix.lower() in SUFFIXES] or images  # slides may have thumbnails
+    checks = (_is_tile(image) for image in images[:10])  # a broken image is reported where it is read
+    return next((is_tile for is_tile in checks if is_tile is not None), False)
 
 
 def _is_tile(path: Path) -> bool | None:
@@ -147,20 +157,20 @@ def _is_tile(path: Path) -> bool | None:
         return None
 
 
-def list_tile_folders(places: Iterable[Path]) -> SlideListing | None:
-    """Bags to be made of folders of tile images: one per sub-folder, or one of a folder without any; None where a place holds no tiles."""
-    places = list(places)
-    if not all(map(holds_tiles, places)):
+def list_tile_folders(paths: Iterable[Path]) -> SlideListing | None:
+    """Bags of folders of tile images: one per sub-folder, or one of a folder without any; None where a path holds no tiles."""
+    paths = list(paths)
+    if not all(map(holds_tiles, paths)):
         return None
     by_name: dict[str, list[Path]] = defaultdict(list)
-    for place in places:
-        names = TileFolder(place).names()
+    for path in paths:
+        names = TileFolder(path).names()
         folders = sorted({name.split("/")[0] for name in names if "/" in name})
         loose = [name for name in names if "/" not in name]
         if folders and loose:
             example = f"{len(loose)} images, e.g. {loose[0]}, and folders of images"
-            raise InputError(f"{place}: found {example}, expected one folder for each bag")
-        for folder in [place / name for name in folders] or [place]:
+            raise InputError(f"{path}: found {example}, expected one folder for each bag")
+        for folder in [path / name for name in folders] or [path]:
             by_name[folder.resolve().name].append(folder)
     refs = tuple(SlideRef(paths[0], name) for name, paths in sorted(by_name.items()) if len(paths) == 1)
     problems = {
@@ -169,25 +179,3 @@ def list_tile_folders(places: Iterable[Path]) -> SlideListing | None:
         if len(paths) > 1
     }
     return SlideListing(refs, problems)
-
-
-class TileReading:
-    """Tiles, opened one by one."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def read(self, item: Any) -> np.ndarray:
-        """Pixels (h, w, 3)."""
-        from PIL import Image
-
-        path = self._folder / str(item)
-        try:
-            with Image.open(path) as image:
-                return np.asarray(image.convert("RGB"))
-        except Exception as error:  # a broken image may raise anything
-            first = (str(error).splitlines() or [type(error).__name__])[0]
-            raise InputError(f"{path}: the tile cannot be decoded ({first}); copy it again") from error
-
-    def close(self) -> None:
-        """Nothing stays open."""

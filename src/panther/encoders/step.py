@@ -1,4 +1,4 @@
-"""The step `features` of a job folder: the patches of every slide, or tile images, through one encoder to one bag each."""
+"""The step `features` of a job: the patches of every slide, or tile images, are encoded to one bag each."""
 
 import json
 import os
@@ -21,51 +21,50 @@ from panther.encoders.loading import find_recipe, load_encoder
 from panther.encoders.pipeline import Encoded, ExtractSettings, Pipeline, Throughput
 from panther.encoders.sources import SlidePatches, Source, TileFolder
 from panther.engine import SESSION, Work, map_all, open_work
-from panther.errors import InputError
+from panther.errors import InputError, check_choice
 from panther.progress import PatchProgress
 from panther.slides.cache import SlideCache
 from panther.slides.job import JobReport, SlideFiles, run_job
 from panther.slides.listing import SlideRef
-from panther.slides.stain import NotStained, StainFit, check_method, fit_slide
+from panther.slides.stain import METHODS, NotStained, StainFit, fit_slide
 from panther.slides.steps import joined, no_patch
 from panther.storage.names import Job
 from panther.storage.trident import Coords, FeatureRows, feature_attribute, tile_names, write_bag
 from panther.store import atomic_write, check_writable, hash_of
 
 ON_A_GPU = 2  # slides at a time: while one is opened, or its file written, the other keeps the GPU busy
-FAR = 1.3  # an encoder made for another resolution, by this factor, is worth a note
+FAR = 1.3  # factor between the resolutions of an encoder and of the patches from which on it is noted
 
 
 def write_features(
     slide: SlideRef, coords: Coords, pipeline: Pipeline, target: Path, key: str = "", stain: str | None = None
 ) -> Encoded:
-    """Encode the patches at ``coords`` of a slide into a TRIDENT bag at ``target``, their stains normalised where ``stain`` names a method.
+    """Encode the patches at ``coords`` of a slide into a TRIDENT bag at ``target``, with stains normalised by the method ``stain``.
 
-    The attributes of ``coords`` travel with the features, and ``key`` is kept with them, by which a later run recognises them.
+    The attributes of ``coords`` are written, too, and ``key``, by which a later run recognises the features.
     """
-    xy, encoder = coords.coords, pipeline.encoder.public()
+    xy, about = coords.coords, {"name": slide.name, **pipeline.encoder.public()}
     source = SlidePatches(slide.read_from, slide.mpp, coords.spec)
     if stain is not None:
-        encoder["encoder"] += f"+{stain}"
+        about["encoder"] += f"+{stain}"
         try:
-            fitted = pipeline.call(source, fit_stain, xy, stain)
+            fit = pipeline.call(source, fit_stain, xy, stain)
         except NotStained as error:
-            encoder["stain_note"] = f"{error}: they were encoded as they are"
+            about["stain_note"] = f"{error}: they were encoded as they are"
         else:
-            encoder["stain"] = json.dumps({"vectors": fitted.vectors, "strength": fitted.strength})
-            source = replace(source, stain=fitted)
-
-    return _encode(pipeline, source, xy, target, {"name": slide.name, **encoder}, key, coords.attributes)
+            about["stain"] = json.dumps({"vectors": fit.vectors, "strength": fit.strength})
+            source = replace(source, stain=fit)
+    return _encode(pipeline, source, xy, target, about, key, coords.attributes)
 
 
 def fit_stain(source: SlidePatches, xy: np.ndarray, method: str) -> StainFit:
-    """Stains of a slide, by some of its patches."""
+    """Stains of a slide, from some of its patches."""
     with closing(source.open()) as reading:
         return fit_slide(method, reading.read, xy)
 
 
 def encode_tiles(folder: Path, pipeline: Pipeline, target: Path, key: str = "") -> Encoded:
-    """Encode the tile images of a folder into one bag without coordinates; the names of the tiles are kept in `tiles`, ``key`` as for slides."""
+    """Encode the tile images of a folder into one bag without coordinates, with the names of the tiles in `tiles`."""
     source, about = TileFolder(folder), {"name": target.stem, **pipeline.encoder.public()}
     return _encode(pipeline, source, source.names(), target, about, key)
 
@@ -81,44 +80,44 @@ def _encode(
 ) -> Encoded:
     """Encode items, coordinates (N, 2) with their ``geometry`` or names of tiles, and write those that could be decoded."""
     check_writable(target)
-    made = pipeline.run(source, items)
-    kept = made.kept
+    encoded = pipeline.run(source, items)
+    kept = encoded.kept
     if len(items) and not kept.any():
-        raise InputError(f"{target.stem}: none of the {len(items)} patches could be decoded: {made.failed[0]}")
+        raise InputError(f"{target.stem}: none of the {len(items)} patches could be decoded: {encoded.failed[0]}")
     begin, folder = time.perf_counter(), target.absolute().parent
-    # without the place of the job, so that a moved job has the same bytes
+    # a relative path, so that a moved job has the same bytes
     attributes = {"name": about["name"], "savetodir": f"{folder.parent.name}/{folder.name}", **about}
-    attributes |= {"precision": pipeline.encoder.public()["precision"], "masked": len(made.failed)}
+    attributes |= {"precision": pipeline.encoder.public()["precision"], "masked": len(encoded.failed)}
     attributes |= {"key": key} if key else {}
-    blocks = (made.rows[at : at + 4096][kept[at : at + 4096]] for at in range(0, len(kept), 4096))
-    rows = FeatureRows((int(kept.sum()), made.rows.shape[1]), made.rows.dtype, blocks, attributes)
+    blocks = (encoded.rows[at : at + 4096][kept[at : at + 4096]] for at in range(0, len(kept), 4096))
+    rows = FeatureRows((int(kept.sum()), encoded.rows.shape[1]), encoded.rows.dtype, blocks, attributes)
     with atomic_write(target) as temporary:
         if geometry is None:
             write_bag(temporary, rows, tiles=[items[i] for i in np.flatnonzero(kept)])
         else:
             write_bag(temporary, rows, (items[kept], geometry))
     seconds = time.perf_counter() - begin
-    return replace(made, throughput=made.throughput + Throughput(seconds=seconds, writing=seconds))
+    return replace(encoded, throughput=encoded.throughput + Throughput(seconds=seconds, writing=seconds))
 
 
 @dataclass(frozen=True)
 class EncoderChoice:
-    """Which encoder, with which weights, where."""
+    """An encoder, its weights, and the devices that it runs on."""
 
     name: str = "lite0"
     weights: Path | None = None
-    devices: tuple[str, ...] = ("cpu",)  # slides are dealt to them
+    devices: tuple[str, ...] = ("cpu",)  # slides are distributed over them
     precision: str = "auto"
-    stain: str | None = None  # how stains are normalised before
+    stain: str | None = None  # normalisation of the stains
 
     def spread(self) -> "EncoderChoice":
-        """The same on all GPUs that this process sees, where it is only said that one is used; not all processes begin with the first."""
+        """The same on all GPUs of this process, where the device is `cuda`; processes begin with different ones."""
         count = torch.cuda.device_count() if self.devices == ("cuda",) else 0
-        cards = tuple(f"cuda:{(os.getpid() + number) % count}" for number in range(count))
-        return replace(self, devices=cards or self.devices)
+        gpus = tuple(f"cuda:{(os.getpid() + number) % count}" for number in range(count))
+        return replace(self, devices=gpus or self.devices)
 
     def load(self, device: str) -> Encoder:
-        """The network on a device."""
+        """Network on a device."""
         return load_encoder(self.name, self.weights, device=device, precision=self.precision)
 
     @property
@@ -129,7 +128,7 @@ class EncoderChoice:
 
 
 def _try_to_load(choice: EncoderChoice) -> None:
-    """Load an encoder and let it go again."""
+    """Load an encoder, to check that it can be loaded."""
     choice.load(choice.devices[0])
 
 
@@ -147,33 +146,30 @@ class FeatureStep:
     def __post_init__(self) -> None:
         self._facts = find_recipe(self.choice.name).about  # refuses an unknown name before the work
         if self.choice.stain is not None:
-            check_method(self.choice.stain)
-        self._guard = threading.Lock()
-        self._waiting = queue.LifoQueue[Pipeline | str]()  # one that was used goes first: it has its encoder
+            check_choice("stain normalisation", self.choice.stain, METHODS)
+        self._lock = threading.Lock()
+        self._free = queue.LifoQueue[Pipeline | str]()  # a used pipeline comes first: its encoder is loaded
         self._encoders: dict[str, Encoder] = {}
-        self._open: list[Pipeline] = []
-        self.patches_ahead = 0  # patches of all slides of this run, where they are known before the first one
+        self._pipelines: list[Pipeline] = []
+        self.patches_ahead = 0  # patches of all slides of this run; 0 where they are not known
         self._begun: float | None = None
-        for device in reversed(self._places):
-            self._waiting.put(device)
+        # a device is repeated for every slide that it works on at a time
+        gpus = [device for device in self.choice.devices if torch.device(device).type != "cpu"]
+        self._slots = [*self.choice.devices, *(gpus * (ON_A_GPU - 1))]
+        for device in reversed(self._slots):
+            self._free.put(device)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What another process needs to do the same; pipelines and progress bars stay here."""
+        """Settings, for other processes; without pipelines and progress bars."""
         return {name: getattr(self, name) for name in ("patches", "choice", "settings", "name")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**{**state, "choice": state["choice"].spread()})  # type: ignore[misc]
 
-    @property
-    def _places(self) -> list[str]:
-        """Devices, each once for every slide that it works on at a time."""
-        gpus = [device for device in self.choice.devices if torch.device(device).type != "cpu"]
-        return [*self.choice.devices, *(gpus * (ON_A_GPU - 1))]
-
     def prepare(self, slides: Iterable[SlideFiles], workers: Executor | None = None) -> None:
-        """Load the encoder if a slide lacks features, before the work: one that cannot be had refuses the request, not slide after slide.
+        """Load the encoder if a slide lacks features, so that an unavailable one refuses the request instead of every slide.
 
-        It is loaded where it will be needed, here or by one of the ``workers``, which may have other files and another network.
+        It is loaded in this process or by one of the ``workers``, which may have other files.
         """
         if all(self.path(files).exists() for files in slides):
             return
@@ -183,30 +179,34 @@ class FeatureStep:
             map_all(_try_to_load, [self.choice], "encoder", Work(workers))
 
     def path(self, files: SlideFiles) -> Path:
-        """Features of that slide."""
+        """File of the slide's features."""
         return files.job.folder / self.patches / self.choice.folder / f"{files.slide.name}.h5"
 
     def done(self, files: SlideFiles) -> bool:
-        """Whether the features are those of the coordinates that are there now, by this encoder and these settings."""
-        target, coords = self.path(files), files.coords(self.patches)
-        return coords is not None and self._made(target, self._key(coords.content))
-
-    def _made(self, target: Path, key: str) -> bool:
-        return feature_attribute(target, "key") == key
+        """Whether the features are those of the present patches, by this encoder and these settings."""
+        content = self._content(files)
+        return content is not None and feature_attribute(self.path(files), "key") == self._key(content)
 
     def run(self, files: SlideFiles) -> None:
-        """Encode the slide on the next device that is free."""
-        slide, coords = files.slide, files.coords(self.patches)
-        if coords is None:
-            raise InputError(f"{slide.name}: there are no patches in {self.patches}; run the step patches first")
-        with self._pipeline(slide.name) as pipeline:
-            target, key = self.path(files), self._key(coords.content)
-            self._count(write_features(slide, coords, pipeline, target, key, self.choice.stain))
+        """Encode the slide on the next free device."""
+        name, content = files.slide.name, self._content(files)
+        if content is None:
+            raise InputError(f"{name}: found no patches in {self.patches}; run the step patches first")
+        with self._pipeline(name) as pipeline:
+            encoded = self._write(files, pipeline, self._key(content))
+        with self._lock:
+            seconds = time.perf_counter() - (self._begun or 0)  # wall-clock time: slides run in parallel
+            self.throughput = replace(self.throughput + encoded.throughput, seconds=seconds)
 
-    def _count(self, made: Encoded) -> None:
-        with self._guard:
-            seconds = time.perf_counter() - (self._begun or 0)  # by the clock: slides go side by side
-            self.throughput = replace(self.throughput + made.throughput, seconds=seconds)
+    def _content(self, files: SlideFiles) -> bytes | None:
+        """Content of the patches, for the key; None where there are none."""
+        coords = files.coords(self.patches)
+        return None if coords is None else coords.content
+
+    def _write(self, files: SlideFiles, pipeline: Pipeline, key: str) -> Encoded:
+        coords = files.coords(self.patches)
+        assert coords is not None
+        return write_features(files.slide, coords, pipeline, self.path(files), key, self.choice.stain)
 
     def about(self, files: SlideFiles) -> Mapping[str, Any]:
         """Features written and left out, for the summary."""
@@ -222,7 +222,7 @@ class FeatureStep:
         return {**about, "note": joined(*notes, self.made_for_another(coords.spec.mpp))}
 
     def made_for_another(self, mpp: float | None) -> str:
-        """Note where the encoder was made for patches of quite another resolution."""
+        """Note on an encoder that was trained on patches of another resolution."""
         made_for = self._facts.mpp
         if not made_for or not mpp or 1 / FAR < mpp / made_for < FAR:
             return ""
@@ -234,7 +234,7 @@ class FeatureStep:
         return self._facts.dim
 
     def rate(self) -> float:
-        """Patches per second on all devices, measured on one batch; with random weights, so that nothing is fetched."""
+        """Patches per second on all devices, measured on one batch; with random weights, so that nothing is downloaded."""
         choice = self.choice
         encoder = load_encoder(choice.name, device=choice.devices[0], precision=choice.precision, seed=0)
         batch = self.settings.batch_for(encoder.device)
@@ -245,14 +245,14 @@ class FeatureStep:
         return batch * len(choice.devices) / (time.perf_counter() - start)
 
     def executor(self) -> AbstractContextManager[Executor | None]:
-        """One thread per slide that is worked on at a time; a single one needs none."""
-        return ThreadPoolExecutor(len(self._places)) if len(self._places) > 1 else nullcontext()
+        """One thread for each slide that is encoded at a time; none for a single one."""
+        return ThreadPoolExecutor(len(self._slots)) if len(self._slots) > 1 else nullcontext()
 
     def close(self) -> None:
         """End the decoding processes."""
-        for pipeline in self._open:
+        for pipeline in self._pipelines:
             pipeline.close()
-        self._open.clear()
+        self._pipelines.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -262,65 +262,60 @@ class FeatureStep:
 
     @contextmanager
     def _pipeline(self, slide: str) -> Iterator[Pipeline]:
-        """Lend a pipeline, made on first use, for that slide."""
-        lent = self._waiting.get()
+        """A free pipeline for that slide, created on first use."""
+        pipeline = self._free.get()
         try:
-            if isinstance(lent, str):
-                with self._guard:
-                    encoder = self._encoder(lent)
+            if isinstance(pipeline, str):
+                device = pipeline
+                with self._lock:
+                    encoder = self._encoder(device)
                     if encoder.pays_to_compile(self.patches_ahead):
-                        encoder = self._encoders[lent] = encoder.compile(self.settings.batch_for(encoder.device))
-                        self.patches_ahead = 0 if encoder.compiled is None else self.patches_ahead  # once is enough
-                    lent = Pipeline(encoder, self.settings)
-                    self._open.append(lent)
+                        encoder = self._encoders[device] = encoder.compile(self.settings.batch_for(encoder.device))
+                        self.patches_ahead = (
+                            0 if encoder.compiled is None else self.patches_ahead
+                        )  # it is not tried again
+                    pipeline = Pipeline(encoder, self.settings)
+                    self._pipelines.append(pipeline)
             self._begun = self._begun or time.perf_counter()
-            lent.on_progress = lambda patches: self.on_progress(slide, patches)
-            yield lent
+            pipeline.on_progress = lambda patches: self.on_progress(slide, patches)
+            yield pipeline
         finally:
-            self._waiting.put(lent)
+            self._free.put(pipeline)
 
     def _encoder(self, device: str) -> Encoder:
-        """The network of a device, loaded once."""
+        """Network of a device, loaded once."""
         if device not in self._encoders:
             self._encoders[device] = self.choice.load(device)
         return self._encoders[device]
 
     def _key(self, content: bytes) -> str:
-        """Hash of what the features depend on, known without loading the encoder; ``content`` says what is encoded."""
-        weights = self.choice.weights
+        """Hash of the settings and the patches, without loading the encoder."""
+        choice, weights = self.choice, self.choice.weights
         if weights is not None and not weights.exists():
             raise InputError(f"{weights}: there is no such file of weights")
-        parts = [self.choice.name, weights and [weights.name, weights.stat().st_size], self.choice.precision]
-        settings = [self.settings.dtype, self.settings.batch, [torch.device(d).type for d in self.choice.devices[:1]]]
-        return hash_of([parts, settings, *([self.choice.stain] if self.choice.stain else [])], content)
+        parts = [choice.name, weights and [weights.name, weights.stat().st_size], choice.precision]
+        settings = [self.settings.dtype, self.settings.batch, [torch.device(d).type for d in choice.devices[:1]]]
+        return hash_of([parts, settings, *([choice.stain] if choice.stain else [])], content)
 
 
 class TileStep(FeatureStep):
     """Encodes folders of tile images, one bag each."""
 
-    def done(self, files: SlideFiles) -> bool:
-        """Whether the features are those of the tiles that are there now, by this encoder and these settings."""
-        return self._made(self.path(files), self._tiles_key(files))
+    def _content(self, files: SlideFiles) -> bytes:
+        """Hash of the names, sizes and times of the tiles."""
+        stamps = [(name, (files.slide.path / name).stat()) for name in TileFolder(files.slide.path).names()]
+        return hash_of([(name, stamp.st_size, stamp.st_mtime_ns) for name, stamp in stamps]).encode()
 
-    def run(self, files: SlideFiles) -> None:
-        """Encode the tiles of a folder on the next device that is free."""
-        with self._pipeline(files.slide.name) as pipeline:
-            self._count(encode_tiles(files.slide.path, pipeline, self.path(files), self._tiles_key(files)))
+    def _write(self, files: SlideFiles, pipeline: Pipeline, key: str) -> Encoded:
+        return encode_tiles(files.slide.path, pipeline, self.path(files), key)
 
     def about(self, files: SlideFiles) -> Mapping[str, Any]:
         """Features written and tiles left out, for the summary."""
         names, kept = TileFolder(files.slide.path).names(), set(tile_names(self.path(files)))
         lost = [name for name in names if name not in kept]
         about = {"patches": len(names), "features": len(kept), "masked": len(lost), "encoder": self.choice.name}
-        some = (
-            f"{len(lost)} of {len(names)} tiles could not be decoded and were left out, e.g. {lost[0]}" if lost else ""
-        )
-        return {**about, "note": some}
-
-    def _tiles_key(self, files: SlideFiles) -> str:
-        """Hash of the settings, and of the sizes and times of the tiles."""
-        stamps = [(name, (files.slide.path / name).stat()) for name in TileFolder(files.slide.path).names()]
-        return self._key(hash_of([(name, stamp.st_size, stamp.st_mtime_ns) for name, stamp in stamps]).encode())
+        what = f"{len(lost)} of {len(names)} tiles could not be decoded and were left out"
+        return {**about, "note": f"{what}, e.g. {lost[0]}" if lost else ""}
 
 
 def run_steps(
@@ -335,10 +330,10 @@ def run_steps(
     copies: SlideCache | None = None,
     part: str = "",
 ) -> JobReport:
-    """Run the steps ``first`` on every slide, then encode those that are left; see :func:`panther.slides.run_job`.
+    """Run the steps ``first`` on every slide, then encode the slides that have not failed; see :func:`panther.slides.run_job`.
 
-    ``pool`` is a number of processes of this machine (0: this one), or a cluster. Here the encoder runs in this process, with a thread for
-    each slide that it works on at a time.
+    ``pool`` is a number of processes of this machine (0: this one), or a cluster. On this machine the encoder runs in this process, with
+    a thread for each slide that is encoded at a time.
     """
     is_local, report, track = isinstance(pool, int), None, SESSION.track
     encoding = None

@@ -1,62 +1,61 @@
-"""Files of weights: where they are, the names of their tensors, and whether they fit the network."""
+"""Files of weights: finding them, renaming their tensors, and checking them against the network."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from panther.encoders._base import EncoderInfo, Tensors
+from panther.encoders._base import EncoderEntry, Tensors
 from panther.errors import InputError, listed
 
 NAMES = ("model.safetensors", "pytorch_model.bin")  # on the hub, in this order
 
 
-def find_weights(about: EncoderInfo, file: Callable[[], str] | None = None, package: str = "") -> Path:
-    """File of an encoder's weights: of its package, of the Hugging Face cache, or fetched from the hub."""
-    if file is not None:
+def find_weights(about: EncoderEntry) -> Path:
+    """File of an encoder's weights: of its package, of the Hugging Face cache, or downloaded from the hub."""
+    if about.file is not None:
         try:
-            return Path(file())
+            return Path(about.file())
         except ImportError as error:
-            raise InputError(f"encoder {about.name!r}: its weights require: pip install {package}") from error
+            raise InputError(f"encoder {about.name!r}: its weights require: pip install {about.package}") from error
     if about.hub is None:
-        place = about.page or "the page of its authors"
-        raise InputError(f"encoder {about.name!r}: get its weights from {place} and give them with `weights=FILE`")
+        page = about.page or "the page of its authors"
+        raise InputError(f"encoder {about.name!r}: get its weights from {page} and give them with `weights=FILE`")
     from huggingface_hub import try_to_load_from_cache
 
     cached = (try_to_load_from_cache(about.hub, name) for name in NAMES)
-    return next((Path(path) for path in cached if isinstance(path, str)), None) or _fetched(about, about.hub)
+    return next((Path(path) for path in cached if isinstance(path, str)), None) or _downloaded(about, about.hub)
 
 
-def checked(
-    path: Path, about: EncoderInfo, weights: Mapping[str, Tensor], expected: Mapping[str, Tensor], drop: tuple[str, ...]
-) -> dict[str, Tensor]:
-    """Weights that the network needs, or a sentence that names those that are missing, unexpected or of another shape."""
-    known = {**weights}
-    for name in expected:  # not every file has these counters, and nothing depends on them
-        if name.endswith("num_batches_tracked"):
-            known.setdefault(name, torch.zeros((), dtype=torch.long))
-    missing = [name for name in expected if name not in known]
-    unexpected = [name for name in weights if name not in expected and not name.startswith((*drop, *_HEADS))]
-    differ = [
-        f"{name} {tuple(known[name].shape)} instead of {tuple(tensor.shape)}"
-        for name, tensor in expected.items()
-        if name in known and known[name].shape != tensor.shape
-    ]
-    kinds = {"are missing": missing, "are unexpected": unexpected, "differ in shape": differ}
-    if any(kinds.values()):
-        parts = [f"{len(names)} {what} ({listed(names, 3)})" for what, names in kinds.items() if names]
-        tensors = f"of its {len(expected)} tensors {', '.join(parts)}"
-        raise InputError(f"{path}: these are not the weights of {about.name!r}: {tensors}")
-    return {name: known[name] for name in expected}
+def checked(path: Path, about: EncoderEntry, tensors: Tensors, expected: Tensors) -> dict[str, Tensor]:
+    """Weights that the network needs, or an error with those that are missing, unexpected or of another shape."""
+    # not every file has these counters, and nothing depends on them
+    counters = {name: torch.zeros((), dtype=torch.long) for name in expected if name.endswith("num_batches_tracked")}
+    weights = {**counters, **tensors}
+    shapes = {name: (tuple(weights[name].shape), tuple(expected[name].shape)) for name in expected if name in weights}
+    ignored = (*about.drop, *_HEADS)
+    problems = {
+        "are missing": [name for name in expected if name not in weights],
+        "are unexpected": [name for name in tensors if name not in expected and not name.startswith(ignored)],
+        "differ in shape": [
+            f"{name} {shape} instead of {other}" for name, (shape, other) in shapes.items() if shape != other
+        ],
+    }
+    if any(problems.values()):
+        parts = [f"{len(names)} {problem} ({listed(names, 3)})" for problem, names in problems.items() if names]
+        found = f"of its {len(expected)} tensors {', '.join(parts)}"
+        raise InputError(f"{path}: these are not the weights of {about.name!r}: {found}")
+    return {name: weights[name] for name in expected}
 
 
 _HEADS = ("head.", "fc.", "classifier.", "head_dist.", "fc_norm.")  # classifiers are not needed
 
 
-def _fetched(about: EncoderInfo, repository: str) -> Path:
+def _downloaded(about: EncoderEntry, repository: str) -> Path:
     """File of the hub; without a network this fails at once, where the download alone would try six times."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
     from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError
@@ -65,47 +64,40 @@ def _fetched(about: EncoderInfo, repository: str) -> Path:
     grant = f"ask for access on {about.gated or page} and log in with `hf auth login`"
     for name in NAMES:
         try:
-            with suppress(HfHubHTTPError):  # the hub has answered; the download tries again what may pass
+            with suppress(HfHubHTTPError):  # the hub has answered, and the download retries
                 get_hf_file_metadata(hf_hub_url(repository, name))
             return Path(hf_hub_download(repository, name))
         except GatedRepoError as error:
             raise InputError(f"encoder {about.name!r}: gated weights: {grant}, or give `weights=FILE`") from error
-        except LocalEntryNotFoundError as error:
-            raise _offline(about, page, grant) from error
-        except EntryNotFoundError:
-            continue
-        except Exception as error:  # every kind of network trouble
-            raise _offline(about, page, grant) from error
+        except Exception as error:  # LocalEntryNotFoundError and every kind of network error
+            if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
+                continue
+            remedy = f"{grant}, then go online once" if about.gated else "go online once"
+            state = f"its weights are not in the Hugging Face cache and {page} cannot be reached"
+            raise InputError(f"encoder {about.name!r}: {state}; {remedy}, or give `weights=FILE`") from error
     raise InputError(f"encoder {about.name!r}: {page} has neither {' nor '.join(NAMES)}; give `weights=FILE`")
 
 
-def _offline(about: EncoderInfo, page: str, grant: str) -> InputError:
-    remedy = f"{grant}, then go online once" if about.gated else "go online once"
-    where = f"its weights are not in the Hugging Face cache and {page} cannot be reached"
-    return InputError(f"encoder {about.name!r}: {where}; {remedy}, or give `weights=FILE`")
-
-
-_NESTS = ("state_dict", "model_state_dict", "model", "teacher", "student", "module", "net", "network", "weights")
+_NESTED = ("state_dict", "model_state_dict", "model", "teacher", "student", "module", "net", "network", "weights")
 
 
 def tensors_in(content: object) -> dict[str, Tensor]:
-    """Tensors of a checkpoint, wherever it keeps them: {'state_dict': ...}, {'model': ...}, {'teacher': {...}}; else empty."""
+    """Tensors of a checkpoint, also nested ones: {'state_dict': ...}, {'model': ...}, {'teacher': {...}}."""
     if not isinstance(content, Mapping):
         return {}
-    inner = next((content[name] for name in _NESTS if isinstance(content.get(name), Mapping)), None)
+    inner = next((content[name] for name in _NESTED if isinstance(content.get(name), Mapping)), None)
     if inner is not None and not any(isinstance(value, Tensor) for value in content.values()):
         return tensors_in(inner)
     return {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
 
 
 def without_prefix(tensors: Tensors, expected: Iterable[str]) -> dict[str, Tensor]:
-    """Tensors below the prefix (`module.`, `teacher.backbone.`, `visual.` ...) under which most of the expected names lie."""
-    wanted = set(expected)
-    hits: dict[str, int] = {"": 0}
+    """Tensors below the prefix (`module.`, `teacher.backbone.`, `visual.` ...) that most of the expected names have."""
+    known, hits = set(expected), Counter({"": 0})
     for name in tensors:
         for start in [0, *(match.end() for match in re.finditer(r"\.", name))]:
-            if name[start:] in wanted:
-                hits[name[:start]] = hits.get(name[:start], 0) + 1
+            if name[start:] in known:
+                hits[name[:start]] += 1
     prefix = max(hits, key=lambda candidate: (hits[candidate], -len(candidate)))
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
@@ -113,7 +105,7 @@ def without_prefix(tensors: Tensors, expected: Iterable[str]) -> dict[str, Tenso
 def in_order(tensors: Tensors, expected: Tensors) -> dict[str, Tensor]:
     """Names by position, where the same tensors were saved in the same order under other names (EfficientNet-Lite0).
 
-    The classifier at the end is left over. Where the order does not fit, the names stay, and loading explains what is wrong.
+    The classifier at the end is renamed to `fc`. Where the shapes do not fit, the names stay, and loading reports them.
     """
     pairs = list(zip(expected.items(), tensors.values(), strict=False))
     if set(tensors) >= set(expected) or not pairs or any(target.shape != theirs.shape for (_, target), theirs in pairs):
@@ -123,7 +115,7 @@ def in_order(tensors: Tensors, expected: Tensors) -> dict[str, Tensor]:
 
 
 def from_old_swin(tensors: Tensors, expected: Tensors) -> dict[str, Tensor]:
-    """Swin of timm before 0.9: merging of patches stands at the end of layer i, now at the start of layer i + 1; tables are computed."""
+    """Swin of timm before 0.9: patches are merged at the end of layer i, now at the start of layer i + 1; tables are computed."""
     old = any(".downsample." in f".{name}" and re.search(r"(^|\.)layers\.0\.downsample\.", name) for name in tensors)
     renamed = {}
     for name, tensor in tensors.items():
@@ -137,7 +129,7 @@ def from_old_swin(tensors: Tensors, expected: Tensors) -> dict[str, Tensor]:
     return renamed
 
 
-# transformers -> timm; the first pattern that is found is replaced
+# transformers -> timm; the first pattern that matches is replaced
 _HUGGINGFACE = {
     r"embeddings\.cls_token$": "cls_token",
     r"embeddings\.mask_token$": "mask_token",
@@ -156,14 +148,14 @@ _QUERY = re.compile(r"encoder\.layer\.(\d+)\.attention\.attention\.query\.(weigh
 
 
 def from_huggingface(tensors: Tensors, expected: Tensors) -> dict[str, Tensor]:
-    """ViT and DINOv2 as transformers saves them: query, key and value apart, other names."""
+    """ViT and DINOv2 as saved by transformers: separate query, key and value, other names."""
     renamed: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         if (match := _QUERY.search(name)) is not None:
             parts = [tensors.get(name.replace(".query.", f".{part}.")) for part in ("query", "key", "value")]
-            whole = [part for part in parts if part is not None]
-            if len(whole) == 3:
-                renamed[_QUERY.sub(rf"blocks.{match[1]}.attn.qkv.{match[2]}", name)] = torch.cat(whole)
+            present = [part for part in parts if part is not None]
+            if len(present) == 3:
+                renamed[_QUERY.sub(rf"blocks.{match[1]}.attn.qkv.{match[2]}", name)] = torch.cat(present)
                 continue
         if re.search(r"\.attention\.attention\.(key|value)\.", name):
             continue
@@ -175,30 +167,35 @@ _DINOV2 = {r"\.mlp\.w12\.": ".mlp.fc1.", r"\.mlp\.w3\.": ".mlp.fc2.", r"(^|\.)re
 
 
 def from_dinov2(tensors: Tensors, expected: Tensors) -> dict[str, Tensor]:
-    """Names of facebookresearch/dinov2; its position embedding counts the class token also beside registers, timm's does not."""
+    """Names of facebookresearch/dinov2; its position embedding includes the class token also with registers, timm's does not."""
     renamed = {_renamed(name, _DINOV2): tensor for name, tensor in tensors.items()}
     if "reg_token" in expected and "register_tokens" in tensors:
-        place = renamed["pos_embed"]  # (1, 1 + patches, d)
-        renamed["cls_token"] = renamed["cls_token"] + place[:, :1]
-        renamed["pos_embed"] = place[:, 1:]
+        positions = renamed["pos_embed"]  # (1, 1 + patches, d)
+        renamed["cls_token"] = renamed["cls_token"] + positions[:, :1]
+        renamed["pos_embed"] = positions[:, 1:]
     return renamed
 
 
-def resampled_places(tensors: Tensors, expected: Tensors) -> dict[str, Tensor]:
+def resampled_positions(tensors: Tensors, expected: Tensors) -> dict[str, Tensor]:
     """Position embeddings (1, T, d) of another image size, interpolated to the expected number of tokens."""
     from timm.layers import resample_abs_pos_embed
 
     out = dict(tensors)
     for name, target in expected.items():
-        theirs = tensors.get(name)
-        if not name.endswith("pos_embed") or theirs is None or theirs.ndim != 3 or theirs.shape == target.shape:
+        published = tensors.get(name)
+        if (
+            not name.endswith("pos_embed")
+            or published is None
+            or published.ndim != 3
+            or published.shape == target.shape
+        ):
             continue
-        tokens = (target.shape[1], theirs.shape[1])  # patches on a square, perhaps after a class token
+        tokens = (target.shape[1], published.shape[1])  # patches on a square, perhaps after a class token
         prefix = next((n for n in (0, 1) if all(c > n and round((c - n) ** 0.5) ** 2 == c - n for c in tokens)), None)
-        if prefix is None or theirs.shape[2] != target.shape[2]:
+        if prefix is None or published.shape[2] != target.shape[2]:
             continue
         side = round((target.shape[1] - prefix) ** 0.5)
-        out[name] = resample_abs_pos_embed(theirs, [side, side], num_prefix_tokens=prefix)
+        out[name] = resample_abs_pos_embed(published, [side, side], num_prefix_tokens=prefix)
     return out
 
 

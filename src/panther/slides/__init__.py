@@ -1,17 +1,15 @@
-"""Slides: reading images of any scanner, their resolution, tissue and patches. No torch is used in here.
-
-What the rest of the package uses:
+"""Slides: reading images of any scanner, their resolution, tissue and patches; without torch.
 
 - ``open_slide(path, mpp=None)`` gives a `Slide`: sizes, levels, validated ``mpp``, ``read_region``; pickles by path.
 - ``patch_spec(slide, size, mpp, overlap)`` gives a `PatchSpec`; ``PatchReader(slide, spec).read(x0, y0)`` the pixels.
 - ``find_tissue(slide, settings)`` gives `Tissue`: polygons with holes at level 0.
-- ``grid(slide, spec, tissue, min_tissue)`` gives coordinates (N, 2) at level 0; ``read_coords`` those of TRIDENT's file.
+- ``tile_tissue(slide, spec, tissue, min_tissue).coords`` are coordinates (N, 2) at level 0; ``read_coords`` reads TRIDENT's file.
 - ``Job``, ``SlideRef``, ``run_job``: a folder of slides, resumable per slide and step.
 """
 
 from panther.slides.job import SlideFiles, run_job
 from panther.slides.listing import SlideRef, list_slides
-from panther.slides.patches import PatchReader, grid, patch_spec
+from panther.slides.patches import PatchGrid, PatchReader, patch_spec, tile_tissue
 from panther.slides.polygons import Polygon, Tissue
 from panther.slides.resolution import read_mpp_table, resolve_mpp
 from panther.slides.slide import Slide, open_slide, slide_readers
@@ -23,6 +21,7 @@ from panther.storage.trident import Coords, read_coords
 __all__ = [
     "Coords",
     "Job",
+    "PatchGrid",
     "PatchReader",
     "PatchStep",
     "Polygon",
@@ -33,7 +32,6 @@ __all__ = [
     "TissueSettings",
     "TissueStep",
     "find_tissue",
-    "grid",
     "list_slides",
     "open_slide",
     "patch_spec",
@@ -43,4 +41,5 @@ __all__ = [
     "run_job",
     "segmenters",
     "slide_readers",
+    "tile_tissue",
 ]

@@ -1,13 +1,12 @@
 """Steps over the slides of a job folder, each resumable.
 
-A step is an object with a name, ``done(files)``, ``run(files)`` and ``about(files)``; what it did stands in files, so a job that was
-killed goes on from what is there. Two processes at the same slide lose time, not data: files appear whole.
+A step is an object with a name, ``done(files)``, ``run(files)`` and ``about(files)``. Its results are files, so a killed job
+resumes from them. Two processes at the same slide lose time, not data: files appear whole.
 """
 
 import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -17,30 +16,20 @@ from panther.slides.cache import SlideCache, remove_copy
 from panther.slides.listing import SlideRef
 from panther.slides.polygons import Contours, read_contours
 from panther.slides.slide import Slide
-from panther.storage.files import write_text
 from panther.storage.names import PARTLY, Job, read_summary
 from panther.storage.trident import Coords, read_coords
+from panther.store import atomic_write
 
 # share of a slide that may be undecodable before the slide counts as partly read, which is reported as a failure
 MOST_LOST = 0.05
 COLUMNS = (
-    "slide",
-    "path",
-    "status",
-    "mpp",
-    "mpp_source",
-    "tissue",
-    "tissue_mm2",
-    "unread",
-    "patches",
-    "edge_lost",
-    "reason",
-    "note",
+    *("slide", "path", "status", "mpp", "mpp_source", "tissue", "tissue_mm2", "unread", "patches", "edge_lost"),
+    *("reason", "note"),
 )
 
 
 class SlideFiles:
-    """One slide of a job, opened once, and the content of its files, each read once; a step that writes one puts it here, too."""
+    """One slide of a job, opened once, and the content of its files, each read once."""
 
     def __init__(self, slide: SlideRef, job: Job) -> None:
         self.slide, self.job = slide, job
@@ -58,7 +47,7 @@ class SlideFiles:
 
     @cached_property
     def contours(self) -> Contours | None:
-        """Contours: of `SLIDE.geojson`, or, before it, of one named after the whole file name, `SLIDE.svs.geojson`."""
+        """Contours of `SLIDE.svs.geojson` (named after the whole file name) or else of `SLIDE.geojson`; a step that finds them sets them."""
         path = self.job.geojson(self.slide.name)
         paths = (path.with_name(f"{self.slide.path.name}.geojson"), path)
         return next((read_contours(path) for path in paths if path.exists()), None)
@@ -71,56 +60,48 @@ class SlideFiles:
         return self._coords.get(patches)
 
     def forget_coords(self, patches: str) -> None:
-        """Read them again when they are next used: they were written anew."""
+        """Have the coordinates read again, after they were written."""
         self._coords.pop(patches, None)
 
 
 class Step(Protocol):
-    """One thing that is done to every slide."""
+    """A task that is done for every slide."""
 
     @property
     def name(self) -> str:
-        """What `steps=` calls it."""
+        """Name of the step, as in `steps=`."""
 
     def done(self, files: SlideFiles) -> bool:
-        """Whether its files are there and were made from what is there now, with these settings."""
+        """Whether its files are there and were made from the present input, with these settings."""
 
     def run(self, files: SlideFiles) -> None:
-        """Do it; files appear whole. An InputError fails this slide only."""
+        """Write its files. An InputError fails this slide only."""
 
     def about(self, files: SlideFiles) -> Mapping[str, Any]:
         """Columns for the summary, read from the files."""
 
 
 @dataclass(frozen=True)
-class SlideResult:
-    """What happened when a slide's turn came."""
-
-    ran: tuple[str, ...] = ()  # steps that were not done before
-    about: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Worker:
-    """All steps on one slide; it is sent to worker processes."""
+    """Runs all steps on one slide; it is sent to worker processes."""
 
     job: Job
     steps: tuple[Step, ...]
-    earlier: tuple[Step, ...] = ()  # not run, but in the summary
+    earlier: tuple[Step, ...] = ()  # steps that are not run, but are in the summary
 
-    def __call__(self, slide: SlideRef) -> SlideResult:
-        """Run what is not done."""
-        files, ran = SlideFiles(slide, self.job), []
+    def __call__(self, slide: SlideRef) -> tuple[dict[str, Any], bool]:
+        """Run the steps that are not done; columns of the summary, and whether a step was run."""
+        files, has_run = SlideFiles(slide, self.job), False
         try:
             for step in self.steps:
                 if not step.done(files):
                     step.run(files)
-                    ran.append(step.name)
-            return SlideResult(tuple(ran), _merged([step.about(files) for step in (*self.earlier, *self.steps)]))
+                    has_run = True
+            return _merged([step.about(files) for step in (*self.earlier, *self.steps)]), has_run
         except InputError as error:
             if slide.copy is None:
                 raise
-            # name the slide itself and not its copy
+            # name the slide and not its copy
             raise InputError(str(error).replace(str(slide.copy.parent), str(slide.path.parent))) from error
         finally:
             files.close()
@@ -132,7 +113,7 @@ class Worker:
         return not all(step.done(files) for step in self.steps)
 
     def close(self) -> None:
-        """End what steps keep between slides, in a process that was lent."""
+        """Close what steps keep between slides in a worker process."""
         for step in self.steps:
             if hasattr(step, "close"):
                 step.close()
@@ -140,19 +121,14 @@ class Worker:
 
 @dataclass(frozen=True)
 class JobReport:
-    """What a run of a job came to."""
+    """Result of a run of a job."""
 
     rows: tuple[Mapping[str, Any], ...]  # as in summary.csv
     ran: frozenset[str] = frozenset()  # slides of which at least one step was run
 
     @property
-    def worked(self) -> int:
-        """Number of slides that were not done already."""
-        return len(self.ran)
-
-    @property
     def failures(self) -> dict[str, str]:
-        """Slides that failed or could be read in part only, and why."""
+        """Slides that failed or could be read in part only, with the reason."""
         return {row["slide"]: row["reason"] for row in self.rows if row["status"] in ("failed", PARTLY)}
 
     @property
@@ -162,17 +138,13 @@ class JobReport:
 
     @property
     def patches_by_slide(self) -> dict[str, int]:
-        """Patches of every slide that has been laid out."""
+        """Patches of each slide that has coordinates."""
         return {row["slide"]: int(row["patches"]) for row in self.rows if row.get("patches") not in (None, "")}
-
-    def count(self, status: str) -> int:
-        """Slides of that status."""
-        return sum(row["status"] == status for row in self.rows)
 
     def remaining(self, slides: Iterable[SlideRef]) -> list[SlideRef]:
         """Slides that have not failed."""
-        left_out = {row["slide"] for row in self.rows if row["status"] == "failed"}
-        return [slide for slide in slides if slide.name not in left_out]
+        failed = {row["slide"] for row in self.rows if row["status"] == "failed"}
+        return [slide for slide in slides if slide.name not in failed]
 
 
 def run_job(
@@ -189,60 +161,64 @@ def run_job(
 ) -> JobReport:
     """Run the steps over the slides and write the summary; slides that fail are listed in it, the others go on.
 
-    ``before`` is the report of earlier steps on the same slides: what failed there is left out, the columns of the others are kept.
-    ``earlier`` are steps that are not run: the summary has what their files say. ``cache`` copies slides ahead; ``part`` names the part of a
-    job array that these slides are.
+    ``problems`` are slides that cannot be used, with the reason. ``before`` is the report of earlier steps on the same slides:
+    those that failed are left out, the columns of the others are kept. ``earlier`` are steps that are not run; the summary has
+    the columns of their files. ``cache`` copies slides ahead; ``part`` is the slides' part of a job array.
     """
     worker = Worker(job, tuple(steps), tuple(earlier))
-    known = {row["slide"]: row for row in (read_summary(job) if before is None else before.rows)}
+    shown = {row["slide"]: row for row in (read_summary(job) if before is None else before.rows)}
     queued = ({"slide": slide.name, "path": str(slide.path), "status": "queued"} for slide in slides)
-    write_summary(job, [known.get(row["slide"]) or row for row in queued], part)
-    known = {} if before is None else known
-    slides = slides if before is None else before.remaining(slides)
-    results: dict[str, ItemResult[SlideResult]] = {}
-    what = ", ".join(step.name for step in worker.steps)
-    coming = slides if cache is None else cache.ahead(slides, worker.needs)
-    for result in work.track(map_slides(worker, coming, work.executor), what, len(slides)):
+    write_summary(job, [shown.get(row["slide"]) or row for row in queued], part)
+    before = before or JobReport(())
+    previous = {row["slide"]: row for row in before.rows}
+    slides = before.remaining(slides)
+    results: dict[str, ItemResult[tuple[dict[str, Any], bool]]] = {}
+    name = ", ".join(step.name for step in worker.steps)
+    upcoming = slides if cache is None else cache.ahead(slides, worker.needs)
+    for result in work.track(map_slides(worker, upcoming, work.executor), name, len(slides)):
         results[slides[result.index].name] = result
-    rows = [_row(slide, results[slide.name], known.get(slide.name, {})) for slide in slides]
-    rows += [{"slide": name, "status": "failed", "reason": sentence} for name, sentence in (problems or {}).items()]
-    rows += [dict(row) for name, row in known.items() if name not in results]
+    rows = [_row(slide, results[slide.name], previous.get(slide.name, {})) for slide in slides]
+    rows += [{"slide": name, "status": "failed", "reason": reason} for name, reason in (problems or {}).items()]
+    rows += [dict(row) for name, row in previous.items() if name not in results]
     write_summary(job, rows, part)
-    ran = {name for name, result in results.items() if result.value is not None and result.value.ran}
-    ran |= frozenset() if before is None else before.ran
-    return JobReport(tuple(rows), frozenset(ran))
+    ran = {name for name, result in results.items() if result.value is not None and result.value[1]}
+    return JobReport(tuple(rows), before.ran | ran)
 
 
-def _row(slide: SlideRef, result: ItemResult[SlideResult], earlier: Mapping[str, Any]) -> dict[str, Any]:
+def _row(
+    slide: SlideRef, result: ItemResult[tuple[dict[str, Any], bool]], earlier: Mapping[str, Any]
+) -> dict[str, Any]:
     row: dict[str, Any] = {"slide": slide.name, "path": str(slide.path)}
     if result.value is None:
         return {**row, "status": "failed", "reason": result.reason}
-    about = _merged([{k: v for k, v in earlier.items() if k not in ("status", "reason")}, result.value.about])
-    masked, kept = float(about.get("masked") or 0), float(about.get("features") or 0)
+    columns = _merged([{k: v for k, v in earlier.items() if k not in ("status", "reason")}, result.value[0]])
+    masked, kept = float(columns.get("masked") or 0), float(columns.get("features") or 0)
     # the largest share that could not be decoded: of the overview, or of the patches that were to be encoded
-    lost = max(float(about.get("unread") or 0), masked / max(masked + kept, 1))
+    lost = max(float(columns.get("unread") or 0), masked / max(masked + kept, 1))
     if lost > MOST_LOST:
         reason = f"{slide.name}: {lost:.0%} of it could not be decoded and is left out; copy or scan the slide again"
-        return {**row, "status": PARTLY, **about, "reason": reason}
-    return {**row, "status": "done", **about}
+        return {**row, "status": PARTLY, **columns, "reason": reason}
+    return {**row, "status": "done", **columns}
 
 
-def _merged(columns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Columns of all steps; what two of them note (the resolution's) stands once."""
-    notes = dict.fromkeys(part for one in columns for part in str(one.get("note", "")).split("; ") if part)
-    return {**{key: value for one in columns for key, value in one.items()}, "note": "; ".join(notes)}
+def _merged(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Columns of all steps; a note that two of them have (on the resolution) is kept once."""
+    notes = dict.fromkeys(note for row in rows for note in str(row.get("note", "")).split("; ") if note)
+    return {**{key: value for row in rows for key, value in row.items()}, "note": "; ".join(notes)}
 
 
 def write_summary(job: Job, rows: Iterable[Mapping[str, Any]], part: str = "") -> None:
     """Write `summary.csv`, one row per slide; without ``part``, rows of slides that are not in this run stay.
 
-    Tasks of a job array (``part``) write a table each, so that none waits for, or overwrites, another; readers see one table.
+    Each task of a job array (``part``) writes its table, so that none waits for, or overwrites, another; readers see one table.
     """
     table: dict[str, Mapping[str, Any]] = {} if part else {row["slide"]: row for row in read_summary(job)}
     table |= {row["slide"]: row for row in rows}
     names = [*COLUMNS, *sorted({key for row in table.values() for key in row} - set(COLUMNS))]
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(table[name] for name in sorted(table))
-    write_text(job.summary_of(part), text.getvalue())
+    with (
+        atomic_write(job.summary_of(part)) as temporary,
+        temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as handle,
+    ):
+        writer = csv.DictWriter(handle, names, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(table[name] for name in sorted(table))

@@ -1,4 +1,4 @@
-"""Which slides are meant: files, folders searched in depth, folders of DICOM files."""
+"""Slides of files, of folders searched in depth, and of folders of DICOM files."""
 
 import re
 from collections import defaultdict
@@ -20,26 +20,26 @@ SERIES = b"\x20\x00\x0e\x00UI"  # tag and type of a DICOM file's SeriesInstanceU
 
 @dataclass(frozen=True)
 class SlideRef:
-    """Where a slide is and what the user says of its resolution; small enough to send anywhere."""
+    """Path of a slide and the user's resolution; small enough to send to workers."""
 
     path: Path
     name: str
     mpp: float | None = None  # override
-    copy: Path | None = None  # on a faster disk; read in the place of the slide
+    copy: Path | None = None  # on a faster disk; read instead of the slide
 
     @property
     def sample(self) -> str:
-        """Name, as messages call it."""
+        """Name in messages."""
         return self.name
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Files of the slide; their size says how much work it is."""
+        """Files of the slide, for their size."""
         return tuple(sorted(self.path.glob("*.dcm"))) if self.path.is_dir() else (self.path,)
 
     @property
     def read_from(self) -> Path:
-        """The copy, where there is one."""
+        """The copy if there is one."""
         return self.copy or self.path
 
     def open(self) -> Slide:
@@ -52,88 +52,84 @@ class SlideRef:
 
 @dataclass(frozen=True)
 class SlideListing:
-    """What was found."""
+    """Slides of the given files and folders."""
 
     refs: tuple[SlideRef, ...]
-    problems: Mapping[str, str]  # name -> sentence
+    problems: Mapping[str, str]  # name -> reason why it cannot be used
     notes: tuple[str, ...] = ()
 
 
 def list_slides(
-    places: Iterable[Path],
+    paths: Iterable[Path],
     table: Mapping[str, float] | None = None,
     mpp: float | None = None,
     leave_out: Path | None = None,
 ) -> SlideListing:
-    """Slides of these files and folders, sorted by name; ``table`` (file or slide name -> mpp) goes before ``mpp``.
+    """Slides of these files and folders, sorted by name; ``table`` (file or slide name -> mpp) overrides ``mpp``.
 
-    Plain images count where they are named, not where they merely lie in a folder (they are mostly thumbnails).
+    Plain images are slides where they are named, not in a folder, where they are mostly thumbnails.
     """
     by_name: dict[str, list[Path]] = defaultdict(list)
     problems: dict[str, str] = {}
-    for place in places:
-        if not place.exists():
-            problems[str(place)] = f"{place}: there is no such file or folder"
+    for path in paths:
+        if not path.exists():
+            problems[str(path)] = f"{path}: there is no such file or folder"
             continue
-        slides = list(_slides_in(place, leave_out)) if place.is_dir() else [place]
+        slides = list(_slides_in(path, leave_out)) if path.is_dir() else [path]
         if not slides:
-            raise InputError(f"{place}: no slides found, expected {', '.join((*SUFFIXES, DICOM))}, or single images")
-        for path in slides:
-            if as_text(slide_name(path)) is None:
-                problems[ascii(path.name)] = not_text(path)
-            elif realpath(path) not in map(realpath, by_name[slide_name(path)]):
-                by_name[slide_name(path)].append(path)
+            raise InputError(f"{path}: no slides found, expected {', '.join((*SUFFIXES, DICOM))}, or single images")
+        for slide in slides:
+            if as_text(slide_name(slide)) is None:
+                problems[ascii(slide.name)] = not_text(slide)
+            elif realpath(slide) not in map(realpath, by_name[slide_name(slide)]):
+                by_name[slide_name(slide)].append(slide)
     if problems and not by_name:
         raise InputError(next(iter(problems.values())))
     refs, used, table = [], set(), table or {}
-    for name, paths in sorted(by_name.items()):
-        if len(paths) > 1:
-            problems[name] = f"{name}: two slides have this name ({' and '.join(map(str, paths))}); rename one"
+    for name, slides in sorted(by_name.items()):
+        if len(slides) > 1:
+            problems[name] = f"{name}: two slides have this name ({' and '.join(map(str, slides))}); rename one"
             continue
-        key = next((key for key in map(composed, (str(paths[0]), paths[0].name, name)) if key in table), None)
+        key = next((key for key in map(composed, (str(slides[0]), slides[0].name, name)) if key in table), None)
         used.add(key)
-        refs.append(SlideRef(paths[0], name, mpp if key is None else table[key]))
+        refs.append(SlideRef(slides[0], name, mpp if key is None else table[key]))
     unused = [name for name in table if name not in used]
     notes = [f"{len(unused)} rows of the mpp table name no slide here, e.g. {unused[0]}."] if unused else []
     return SlideListing(tuple(refs), problems, tuple(notes))
 
 
 def _slides_in(folder: Path, leave_out: Path | None) -> Iterator[Path]:
-    """Slides below a folder; hidden files and the job folder itself are left out."""
+    """Slides below a folder, without hidden files and the job folder."""
     by_folder: dict[Path, list[Path]] = defaultdict(list)
     for file in files_below(folder, leave_out, skip_locked=True):
         by_folder[file.parent].append(file)
-    for here, files in by_folder.items():
+    for parent, files in by_folder.items():
         series: dict[bytes, Path] = {}
         for file in files:
             if file.suffix.lower() == DICOM:
                 series.setdefault(_series(file), file)
-        # the folder itself where all its DICOM files are one series, else the first file of each
-        yield from [here] if len(series) == 1 else series.values()
+        # the folder where all its DICOM files are one series, else the first file of each series
+        yield from [parent] if len(series) == 1 else series.values()
         yield from (file for file in files if file.suffix.lower() in SUFFIXES)
 
 
 def _series(file: Path) -> bytes:
-    """Identifier of the series a DICOM file belongs to; of a file that has none, its name."""
+    """Identifier of a DICOM file's series, or the file's name where there is none."""
     with file.open("rb") as handle:
-        head = handle.read(2**16)
-    place = head.find(SERIES)
-    if place < 0:
-        return file.name.encode()
-    start = place + len(SERIES) + 2
-    return head[start : start + int.from_bytes(head[start - 2 : start], "little")]
+        _, tag, rest = handle.read(2**16).partition(SERIES)
+    return rest[2 : 2 + int.from_bytes(rest[:2], "little")] if tag else file.name.encode()
 
 
 def files_read(path: Path) -> list[Path]:
-    """All files that readers open with a slide: of MRXS those of its folder, of DICOM those of its series, of VMS those that it names."""
+    """All files that are opened with a slide: of MRXS those of its folder, of DICOM those of its series, of VMS those that it names."""
     if path.is_dir():
         return sorted(file for file in path.rglob("*") if file.is_file())
-    beside = COMPANIONS.get(path.suffix.lower())
-    return [path, *([] if beside is None else (file for file in beside(path) if file.is_file() and file != path))]
+    companions = COMPANIONS.get(path.suffix.lower(), lambda path: [])(path)
+    return [path, *(file for file in companions if file.is_file() and file != path)]
 
 
 def _of_vms(path: Path) -> list[Path]:
-    """Files named in a text of lines KEY=FILE."""
+    """Files that the lines KEY=FILE name."""
     names = (line.partition("=")[2].strip() for line in read_bytes(path).decode("latin-1").splitlines())
     return [path.parent / name for name in dict.fromkeys(names) if name and Path(name).name == name]
 

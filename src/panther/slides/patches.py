@@ -1,4 +1,4 @@
-"""Patches: their size in three units, where they lie, their pixels."""
+"""Patches: their size in three units, their coordinates, their pixels."""
 
 import math
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from panther.errors import InputError, check_choice
+from panther.errors import InputError
 from panther.slides.polygons import Tissue, rasterise
 from panther.slides.slide import Slide
 from panther.types import PatchSpec
 
 MIN_TISSUE = 0.25  # of a patch; see docs/how-to/slides.md for what other values do
 ENLARGE = 1.25  # scanners' "20x" lies between 0.46 and 0.6 um/px; more would be invented detail
-EDGES = ("drop", "pad")  # what becomes of a strip at the right or bottom that is narrower than a patch
+EDGES = ("drop", "pad")  # strips at the right and bottom that are narrower than a patch
 CELLS = 32  # per patch side, for the fraction of tissue
 
 
@@ -23,13 +23,9 @@ def patch_spec(slide: Slide, size: int = 256, mpp: float = 0.5, overlap: int = 0
 
     .. math:: s_0 = \mathrm{round}(s \cdot mpp / mpp_0), \quad s_\mathrm{read} = \mathrm{round}(s_0 / f_\mathrm{level})
 
-    A patch covers whole level-0 pixels; the resolution that results differs from the one asked for by at most 1 / (2 s_0),
-    0.2 % for 256 pixels. The level is the coarsest one that is still as fine as asked for.
+    A patch covers whole level-0 pixels; its resolution differs from ``mpp`` by at most 1 / (2 s_0), 0.2 % for 256 pixels. The
+    level is the coarsest one that is still as fine as ``mpp``.
     """
-    if size < 1 or not 0 <= overlap < size:
-        raise InputError(f"overlap: found {overlap} for patches of {size} pixels, expected 0 to less than a patch")
-    if not (math.isfinite(mpp) and mpp > 0):
-        raise InputError(f"mpp: found {mpp:g}, expected a positive number of um/px")
     factor = mpp / slide.mpp
     if factor * ENLARGE < 1:
         enlarged = f"patches at {mpp:g} um/px would be enlarged {1 / factor:.2g} times"
@@ -47,16 +43,14 @@ class PatchReader:
     slide: Slide
     spec: PatchSpec
 
-    def read(self, x0: int, y0: int) -> np.ndarray:
+    def read(self, x0: int, y0: int, level: int | None = None) -> np.ndarray:
         """Pixels (size, size, 3) of the patch whose upper left corner is (x0, y0) at level 0.
 
-        Where no resizing is needed they are the file's own. Else they are resampled once, antialiased (bicubic, its
+        Where no resizing is needed they are the file's pixels. Else they are resampled once, antialiased (bicubic, its
         support scaled with the factor), from exactly the box that the patch covers, in fractions of the level's pixels.
+        Another ``level`` than that of the spec is read where a tile is damaged.
         """
-        return self.read_at(x0, y0, self.spec.level or 0)
-
-    def read_at(self, x0: int, y0: int, level: int) -> np.ndarray:
-        """Read the same patch from another level, e.g. where a tile of the best one is damaged."""
+        level = (self.spec.level or 0) if level is None else level
         size, side = self.spec.size, self.spec.size_level0
         assert size is not None
         assert side is not None
@@ -65,31 +59,23 @@ class PatchReader:
         return self.slide.resampled(level, box, (size, size), Image.Resampling.BICUBIC)
 
 
-class Laid(NamedTuple):
-    """Patches of a slide, and what the grid leaves over at the right and bottom edge."""
+class PatchGrid(NamedTuple):
+    """Patches of a slide, and the strips at the right and bottom edge that they leave."""
 
     coords: np.ndarray  # (N, 2) at level 0
     strips: tuple[int, int]  # level-0 pixels at the right and at the bottom that no whole patch covers
-    lost: float  # share of the tissue that lies in them without a patch
+    lost: float  # share of the tissue that lies in the strips without a patch
 
 
-def grid(slide: Slide, spec: PatchSpec, tissue: Tissue, min_tissue: float = MIN_TISSUE) -> np.ndarray:
-    """Coordinates (N, 2) at level 0 of the patches with enough tissue, row by row.
+def tile_tissue(
+    slide: Slide, spec: PatchSpec, tissue: Tissue, min_tissue: float = MIN_TISSUE, edge: str = EDGES[0]
+) -> PatchGrid:
+    """Place patches on the tissue, row by row: those of which the fraction ``min_tissue`` is tissue.
 
-    The grid starts at the slide's corner and not at the tissue's, so that editing the tissue leaves the other patches
-    where they were. A patch lies inside the slide.
+    The grid starts at the slide's corner and not at the tissue's, so that editing the tissue does not shift the other
+    patches. Patches lie inside the slide; with ``edge`` "pad" also those are kept that begin on it and end beyond it, where
+    they are white and count as glass.
     """
-    return lay(slide, spec, tissue, min_tissue).coords
-
-
-def lay(slide: Slide, spec: PatchSpec, tissue: Tissue, min_tissue: float = MIN_TISSUE, edge: str = EDGES[0]) -> Laid:
-    """Patches as of `grid`; with ``edge`` "pad" also those that begin on the slide and end beyond it, where they are white.
-
-    What is beyond the slide is no tissue: a padded patch needs its fraction as any other.
-    """
-    if not 0 <= min_tissue <= 1:
-        raise InputError(f"min_tissue: found {min_tissue:g}, expected a number between 0 and 1")
-    check_choice("edge", edge, EDGES)
     side = spec.size_level0
     assert side is not None
     assert spec.size is not None
@@ -104,16 +90,16 @@ def lay(slide: Slide, spec: PatchSpec, tissue: Tissue, min_tissue: float = MIN_T
     cell = max(1.0, side / CELLS)
     mask = rasterise(tissue, (math.ceil(size[0] / cell), math.ceil(size[1] / cell)), cell)
     if not len(xs) or not len(ys) or not mask.any():
-        return Laid(np.empty((0, 2), np.int64), strips, float(mask.any()))
+        return PatchGrid(np.empty((0, 2), np.int64), strips, float(mask.any()))
     fraction = box_fraction(mask, xs / cell, ys / cell, side / cell)  # (len(ys), len(xs))
-    # a patch of no tissue at all is none even where any amount will do
+    # min_tissue=0 still requires some tissue
     rows, columns = np.nonzero((fraction >= min_tissue - 1e-9) & (fraction > 1e-9))
     coords = np.stack([xs[columns], ys[rows]], 1).astype(np.int64)
-    return Laid(coords, strips, _lost(mask, coords / cell, side / cell, (ends[0] / cell, ends[1] / cell)))
+    return PatchGrid(coords, strips, _lost(mask, coords / cell, side / cell, (ends[0] / cell, ends[1] / cell)))
 
 
 def _lost(mask: np.ndarray, corners: np.ndarray, side: float, ends: tuple[float, float]) -> float:
-    """Share of the mask that lies beyond the last whole patches and under no other; all in pixels of the mask."""
+    """Share of the mask beyond the last whole patches that no patch covers; all in pixels of the mask."""
     left = mask.copy()
     left[: round(ends[1]), : round(ends[0])] = False
     for x, y in corners[((corners + side) > np.array(ends) + 1e-6).any(1)].tolist():
@@ -122,14 +108,14 @@ def _lost(mask: np.ndarray, corners: np.ndarray, side: float, ends: tuple[float,
 
 
 def box_fraction(mask: np.ndarray, xs: np.ndarray, ys: np.ndarray, side: float) -> np.ndarray:
-    """Part of each square [x, x + side) x [y, y + side) that the mask covers, exact also between pixels: (len(ys), len(xs))."""
+    """Part of each square [x, x + side) x [y, y + side) that the mask covers, exact between pixels: (len(ys), len(xs))."""
     rows = _between(np.cumsum(mask, 0, dtype=np.int32), ys, ys + side)  # (len(ys), w)
     boxes = _between(np.cumsum(rows, 1).T, xs, xs + side)  # (len(xs), len(ys))
     return boxes.T / (side * side)
 
 
 def _between(total: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Integral between positions along the first axis, from the running total: linear within a pixel."""
+    """Integral from ``low`` to ``high`` along the first axis, from the running total; linear within a pixel."""
 
     def at(position: np.ndarray) -> np.ndarray:
         position = np.clip(position, 0, len(total))

@@ -1,6 +1,6 @@
-"""Tissue as polygons with holes: traced from a mask along pixel edges and filled again, both exactly; in GeoJSON files; in pictures.
+"""Tissue as polygons with holes: traced from a mask along pixel edges and filled again, both exactly; as GeoJSON and in pictures.
 
-GeoJSON opens in QuPath; files that were written, edited there, or drawn there are read.
+QuPath opens the GeoJSON files; those that it has edited or written are read.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from panther.errors import InputError
 from panther.storage.geojson import NOT_GEOJSON, annotation, read_geojson, write_geojson
 from panther.store import hash_of
 
-IGNORE = "Ignore*"  # QuPath's class for what is not to be looked at
+IGNORE = "Ignore*"  # QuPath's class of regions to leave out
 COLOUR = (0, 114, 178)
 OUTLINE, HOLE, IGNORED = (0, 158, 115), (0, 114, 178), (213, 94, 0)  # Okabe and Ito's green, blue and vermilion
 WIDTH = 3  # pixels of a drawn outline
@@ -42,29 +42,29 @@ class Polygon:
 
 @dataclass(frozen=True)
 class Tissue:
-    """Tissue of a slide in level-0 pixels; what is drawn as ignored is cut out of it."""
+    """Tissue of a slide in level-0 pixels; ignored regions are cut out of it."""
 
     regions: tuple[Polygon, ...]
     ignored: tuple[Polygon, ...] = ()
 
     @property
     def area(self) -> float:
-        """Sum of the regions' areas in square level-0 pixels; exact for ours, which do not overlap."""
+        """Sum of the regions' areas in square level-0 pixels; exact where they do not overlap, as traced ones."""
         return sum(region.area for region in self.regions)
 
 
 def ring_area(ring: np.ndarray) -> float:
-    r"""Shoelace formula, :math:`\frac{1}{2} \sum_i x_i y_{i+1} - x_{i+1} y_i`; positive where the ring turns clockwise on the screen."""
+    r"""Shoelace formula, :math:`\frac{1}{2} \sum_i x_i y_{i+1} - x_{i+1} y_i`; positive for clockwise rings on the screen."""
     x, y = ring[:, 0].astype(float), ring[:, 1].astype(float)
     return float(np.sum(x * np.roll(y, -1) - np.roll(x, -1) * y) / 2)
 
 
 def trace(mask: np.ndarray) -> list[Polygon]:
-    """Polygons around the 4-connected regions of a mask (h, w), corners on pixel corners: their areas are the pixels' number.
+    """Polygons around the 4-connected regions of a mask (h, w), corners on pixel corners: an area is a number of pixels.
 
-    Edges between tissue and the rest are walked with the tissue on the right. Where two pixels of tissue touch at a corner only, the
-    walk turns right if they are two regions, and so stays with its own; it turns left if they are one, and so cuts what they enclose
-    off as a hole. Then no ring meets itself, and a hole meets another ring in single corners at most: polygons valid by the standard.
+    Edges between tissue and background are walked with the tissue on the right. Where two pixels of tissue touch at a corner only,
+    the walk turns right if they belong to two regions, to stay in its region; it turns left if they belong to one, so that what they
+    enclose becomes a hole. So no ring meets itself, and a hole meets another ring in single corners at most: valid polygons (OGC).
     """
     labels, count = ndimage.label(mask)
     if count == 0:
@@ -74,7 +74,7 @@ def trace(mask: np.ndarray) -> list[Polygon]:
     outer: dict[int, np.ndarray] = {}
     holes: dict[int, list[np.ndarray]] = {}
     for walk in _cycles(following):
-        turns = direction[walk] != direction[np.roll(walk, 1)]  # corners within a straight line say nothing
+        turns = direction[walk] != direction[np.roll(walk, 1)]  # leaves out corners within a straight line
         ring, region = corner[walk][turns] - 1, int(owner[walk[0]])  # -1: the padding
         if ring_area(ring) > 0:
             outer[region] = ring
@@ -140,7 +140,7 @@ def _edges(mask: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def _following(corner: np.ndarray, direction: np.ndarray, owner: np.ndarray, stride: int) -> np.ndarray:
-    """Edge that each edge goes on with: the only one there is, or of two (pixels touch at a corner) as `trace` says."""
+    """Next edge of each edge: the only one, or of two (pixels touch at a corner) the one described in `trace`."""
     moves = np.array([(1, 0), (0, 1), (-1, 0), (0, -1)])
     keys = (corner[:, 1] * stride + corner[:, 0]) * 4 + direction
     order = np.argsort(keys)
@@ -149,10 +149,10 @@ def _following(corner: np.ndarray, direction: np.ndarray, owner: np.ndarray, str
     base = (end[:, 1] * stride + end[:, 0]) * 4
     following = np.full(len(keys), -1)
     for turn in (1, 0, 3):  # right, straight on, left
-        wanted = base + (direction + turn) % 4
-        place = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
-        candidate = order[place]
-        match = (ordered[place] == wanted) & ((following < 0) | ((turn == 3) & (owner[candidate] == owner)))
+        key = base + (direction + turn) % 4
+        position = np.minimum(np.searchsorted(ordered, key), len(ordered) - 1)
+        candidate = order[position]
+        match = (ordered[position] == key) & ((following < 0) | ((turn == 3) & (owner[candidate] == owner)))
         following[match] = candidate[match]
     return following
 
@@ -175,25 +175,18 @@ class Contours:
 
     tissue: Tissue
     digest: str  # of the features
-    about: Mapping[str, Any]  # what we wrote beside them; empty where the file is the user's
-    edited: bool  # True: the user's, to be honoured and never overwritten
+    about: Mapping[str, Any]  # the settings that made it; empty for the user's file
+    edited: bool  # True: the user's, which is used and never overwritten
 
 
-def write_annotation(path: Path, tissue: Tissue) -> None:
-    """Write tissue as the user's own annotation, which is kept and used."""
-    write_geojson(path, _features(tissue))
-
-
-def _features(tissue: Tissue) -> list[dict[str, Any]]:
-    return [annotation(region.rings, f"tissue {i}", "Tissue", COLOUR) for i, region in enumerate(tissue.regions, 1)]
-
-
-def write_contours(path: Path, tissue: Tissue, about: Mapping[str, Any]) -> Contours:
-    """Write a FeatureCollection; a member `panther` says how it was made and what was written, so that an edit is noticed."""
-    features = _features(tissue)
-    member = {**about, "content": hash_of(features)}
+def write_contours(path: Path, tissue: Tissue, about: Mapping[str, Any] | None = None) -> Contours:
+    """Write a FeatureCollection. Its member `panther` has ``about`` and a hash, to detect edits; without it, it is the user's file."""
+    regions = enumerate(tissue.regions, 1)
+    features = [annotation(region.rings, f"tissue {i}", "Tissue", COLOUR) for i, region in regions]
+    digest = hash_of(features)
+    member = None if about is None else {**about, "content": digest}
     write_geojson(path, features, member)
-    return Contours(tissue, member["content"], member, edited=False)
+    return Contours(tissue, digest, member or {}, edited=about is None)
 
 
 def read_contours(path: Path) -> Contours:
@@ -202,22 +195,23 @@ def read_contours(path: Path) -> Contours:
         content = read_geojson(path)
     except NOT_GEOJSON as error:
         raise InputError(f"{path}: not a GeoJSON of polygons in level-0 pixels ({error})") from error
+    polygons = [(group, Polygon(outer, tuple(holes))) for group, (outer, *holes) in content.polygons]
+    regions = tuple(polygon for group, polygon in polygons if group != IGNORE)
+    ignored = tuple(polygon for group, polygon in polygons if group == IGNORE)
     digest = hash_of(content.features)
-    is_edited = content.panther.get("content") != digest
-    regions: dict[bool, list[Polygon]] = {False: [], True: []}
-    for group, (outer, *holes) in content.polygons:
-        regions[group == IGNORE].append(Polygon(outer, tuple(holes)))
-    tissue = Tissue(tuple(regions[False]), tuple(regions[True]))
-    return Contours(tissue, digest, {} if is_edited else dict(content.panther), is_edited)
+    edited = content.panther.get("content") != digest
+    return Contours(Tissue(regions, ignored), digest, {} if edited else dict(content.panther), edited)
 
 
 def draw_contours(picture: np.ndarray, tissue: Tissue, scale: tuple[float, float]) -> np.ndarray:
     """Picture (h, w, 3) with regions outlined in green, their holes in blue, ignored regions in orange."""
     image = Image.fromarray(picture.copy())
     draw = ImageDraw.Draw(image)
-    colours = [(polygon, OUTLINE, HOLE) for polygon in tissue.regions]
-    for polygon, outer, hole in [*colours, *((polygon, IGNORED, IGNORED) for polygon in tissue.ignored)]:
-        for ring, colour in zip(polygon.rings, (outer, *(hole for _ in polygon.holes)), strict=True):
-            points = [tuple(point) for point in (ring * scale).tolist()]
-            draw.line([*points, points[0]], fill=colour, width=WIDTH)
+    outlines = [
+        *((ring, OUTLINE if ring is region.outer else HOLE) for region in tissue.regions for ring in region.rings),
+        *((ring, IGNORED) for region in tissue.ignored for ring in region.rings),
+    ]
+    for ring, colour in outlines:
+        points = [tuple(point) for point in (ring * scale).tolist()]
+        draw.line([*points, points[0]], fill=colour, width=WIDTH)
     return np.asarray(image)

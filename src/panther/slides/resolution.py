@@ -1,4 +1,4 @@
-"""Micrometres per pixel: as the file has it, checked; as the user gives it; never a silent guess."""
+"""Micrometres per pixel: the file's, checked, or the user's; never a silent guess."""
 
 import math
 import re
@@ -13,8 +13,11 @@ from panther.storage.tables import as_table, with_points
 
 LOWEST, HIGHEST = 0.05, 5.0  # um/px, from oil immersion to a macro camera
 ANISOTROPY = 0.02  # largest relative difference of the two axes
-AGREES = 0.02  # largest relative difference at which a given value is what the file says, too
-OVERRIDE = "give the true value: `slide_mpp=0.25`, or a `slide_mpp_table=` with columns wsi, mpp"
+AGREES = 0.02  # largest relative difference at which the user's value and the file's are the same
+OVERRIDE = (
+    "give the true value: `slide_mpp=0.25` (`mpp` of `open_slide`), or a `slide_mpp_table=` with columns wsi, mpp"
+)
+POWERS = ("openslide.objective-power", "aperio.AppMag", "hamamatsu.SourceLens", "mirax.GENERAL.OBJECTIVE_MAGNIFICATION")
 
 _MICROMETRES = {"inch": 25400.0, "centimeter": 10000.0, "2": 25400.0, "3": 10000.0}
 _TO_MICROMETRES = {"µm": 1.0, "um": 1.0, "μm": 1.0, "nm": 1e-3, "mm": 1e3, "cm": 1e4, "": 1.0}
@@ -22,17 +25,17 @@ _TO_MICROMETRES = {"µm": 1.0, "um": 1.0, "μm": 1.0, "nm": 1e-3, "mm": 1e3, "cm
 
 @dataclass(frozen=True)
 class Resolution:
-    """Resolution of level 0, and where it is known from."""
+    """Resolution of level 0, and its source."""
 
     mpp: float  # micrometres per pixel
     source: str  # the tag, or "override"
-    note: str = ""  # what a careful user should know
+    note: str = ""  # a doubt about the value
 
 
 def resolve_mpp(properties: Mapping[str, str], override: float | None = None) -> Resolution:
-    """Resolution of a slide with these properties (OpenSlide's names); the first tag that is there decides.
+    """Resolution of a slide with these properties (OpenSlide's names): that of the first tag in `SOURCES` that is present.
 
-    A tag that is there but cannot be true refuses the slide: a file that is wrong about one thing is not asked about the next.
+    An implausible tag refuses the slide: the other tags of a wrong file are not trusted either.
     """
     if override is not None:
         if not _plausible(override):
@@ -41,17 +44,16 @@ def resolve_mpp(properties: Mapping[str, str], override: float | None = None) ->
         with suppress(InputError):  # the file has no plausible value
             written = resolve_mpp(properties)
             if abs(written.mpp - override) > AGREES * written.mpp:
-                note = f"the file says {written.mpp:g} um/px ({written.source}), {override:g} was taken as asked for"
+                note = f"the file says {written.mpp:g} um/px ({written.source}), {override:g} was requested and used"
         return Resolution(float(override), "override", note)
+    power = next((value for name in POWERS if (value := _number(properties.get(name))) is not None), None)
     for source, read in SOURCES.items():
-        pair = read(properties)
-        if pair is not None:
-            return _checked(source, pair, _power(properties))
-    power = _power(properties)
-    if power is not None:
-        note = f"resolution 10/{power:g} = {10 / power:g} um/px was taken from the objective's power, the file names no other"
-        return _checked("objective power", (10 / power, 10 / power), None, note)
-    raise InputError(f"the file does not say how many micrometres a pixel is; {OVERRIDE}")
+        if (pair := read(properties)) is not None:
+            return _checked(source, pair, power)
+    if power is None:
+        raise InputError(f"the file has no resolution (um/px); {OVERRIDE}")
+    note = f"resolution 10/{power:g} = {10 / power:g} um/px was taken from the objective's power, the file has no other"
+    return _checked("objective power", (10 / power, 10 / power), None, note)
 
 
 def read_mpp_table(path: Path) -> dict[str, float]:
@@ -64,11 +66,10 @@ def read_mpp_table(path: Path) -> dict[str, float]:
     for name, text in zip(rows["wsi"].str.strip().map(composed), numbers, strict=True):
         if not name or not text:
             continue
-        value = _number(text)
-        if value is None or not _plausible(value):
+        if (value := _number(text)) is None or not _plausible(value):
             raise InputError(f"{path}: mpp of {name} is {text!r}, expected {LOWEST:g} to {HIGHEST:g} um/px")
         if table.setdefault(name, value) != value:
-            raise InputError(f"{path}: {name} is there twice with different mpp ({table[name]:g} and {value:g})")
+            raise InputError(f"{path}: found {name} twice with different mpp ({table[name]:g} and {value:g})")
     return table
 
 
@@ -89,7 +90,7 @@ def _plausible(mpp: float) -> bool:
 
 
 def _number(text: str | None) -> float | None:
-    """Number of a tag; 0 or a word is as good as no tag (scanners write both for "unknown")."""
+    """Number of a tag; None for 0 and for words, which scanners write for "unknown"."""
     try:
         value = float((text or "").replace(",", "."))
     except ValueError:
@@ -107,11 +108,9 @@ def _pair(x: str, y: str | None = None) -> Callable[[Mapping[str, str]], tuple[f
 
 def _philips(properties: Mapping[str, str]) -> tuple[float, float] | None:
     """Two quoted numbers in millimetres, rows first."""
-    texts = re.findall(r"[-+.\deE]+", properties.get("philips.DICOM_PIXEL_SPACING", ""))
-    values = [_number(text) for text in texts[:2]]
-    if len(values) < 2 or values[0] is None or values[1] is None:
-        return None
-    return values[1] * 1000, values[0] * 1000
+    numbers = re.findall(r"[-+.\deE]+", properties.get("philips.DICOM_PIXEL_SPACING", ""))
+    pair = _pair("columns", "rows")(dict(zip(("rows", "columns"), numbers, strict=False)))
+    return None if pair is None else (pair[0] * 1000, pair[1] * 1000)
 
 
 def _ome(properties: Mapping[str, str]) -> tuple[float, float] | None:
@@ -121,20 +120,10 @@ def _ome(properties: Mapping[str, str]) -> tuple[float, float] | None:
 
 
 def _tiff(properties: Mapping[str, str]) -> tuple[float, float] | None:
-    """TIFF's pixels per unit; without a unit (a mere aspect ratio) they say nothing."""
+    """TIFF's pixels per unit; without a unit they are an aspect ratio."""
     unit = _MICROMETRES.get(properties.get("tiff.ResolutionUnit", ""))
     pair = _pair("tiff.XResolution", "tiff.YResolution")(properties)
     return None if unit is None or pair is None else (unit / pair[0], unit / pair[1])
-
-
-def _power(properties: Mapping[str, str]) -> float | None:
-    names = (
-        "openslide.objective-power",
-        "aperio.AppMag",
-        "hamamatsu.SourceLens",
-        "mirax.GENERAL.OBJECTIVE_MAGNIFICATION",
-    )
-    return next((value for name in names if (value := _number(properties.get(name))) is not None), None)
 
 
 SOURCES: dict[str, Callable[[Mapping[str, str]], tuple[float, float] | None]] = {

@@ -1,6 +1,6 @@
 """One slide of any scanner: sizes, resolution, pixels. Coordinates count level-0 pixels, always.
 
-Of a damaged file, pixels that one level cannot give are read from another; the rest stays white and is marked.
+Where a level of a damaged file cannot be decoded, another level is read; what no level can give is white and marked.
 """
 
 import math
@@ -26,12 +26,12 @@ WHITE = 255
 
 Size = tuple[int, int]  # width, height
 Box = tuple[int, int, int, int]  # left, top, right, bottom in pixels of an overview
-# how readers refuse a file of another format, which is no reason to list
+# messages of readers for a file of another format, which are not listed
 OTHER_FORMAT = ("Unsupported or missing image file", "not a TIFF file", "cannot identify image file")
 
 
 class Pixels(Protocol):
-    """What a reader must give; `Slide` adds the resolution, checks and thumbnails."""
+    """Interface of a reader; `Slide` adds the resolution, checks and thumbnails."""
 
     @property
     def level_dimensions(self) -> tuple[Size, ...]:
@@ -39,11 +39,11 @@ class Pixels(Protocol):
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """What the file says about itself, under OpenSlide's names."""
+        """Metadata of the file, under OpenSlide's names."""
 
     @property
     def vendor(self) -> str:
-        """Who made the scanner, or the kind of file."""
+        """Vendor of the scanner, or the kind of file."""
 
     def read(self, x: int, y: int, level: int, width: int, height: int) -> np.ndarray:
         """Pixels (height, width, 3) of a box that lies inside ``level``, in that level's pixels; white where nothing was scanned."""
@@ -57,7 +57,7 @@ slide_readers: Registry[Reader, Nothing] = Registry("slide reader", Nothing)
 
 
 class Slide:
-    """A slide that is open. It pickles as its path, so that worker processes open it again."""
+    """An open slide. It pickles as its path, so that worker processes open it again."""
 
     def __init__(self, path: Path, pixels: Pixels, override: float | None = None) -> None:
         self.path = path
@@ -66,7 +66,7 @@ class Slide:
         self.level_downsamples = downsamples(pixels.level_dimensions)
         self.properties = pixels.properties
         self.vendor = pixels.vendor
-        self.mpp_override = override  # what the user says, None where the file is believed
+        self.mpp_override = override  # the user's value; None: the file's
         self._pixels = pixels
         try:
             with error_context(path.name):
@@ -91,12 +91,10 @@ class Slide:
         return self.read_level(round(x0 / factor), round(y0 / factor), level, width, height)
 
     def read_level(self, x: int, y: int, level: int, width: int, height: int) -> np.ndarray:
-        """Return the same for a corner in the level's own pixels."""
+        """Pixels (height, width, 3) of ``level``, whose upper left corner (x, y) is counted in that level's pixels."""
         columns, rows = self.level_dimensions[level]
-        left, top = max(x, 0), max(y, 0)
-        right, bottom = min(x + width, columns), min(y + height, rows)
-        inside = left == x and top == y and right == x + width and bottom == y + height
-        if inside:
+        left, top, right, bottom = max(x, 0), max(y, 0), min(x + width, columns), min(y + height, rows)
+        if (left, top, right, bottom) == (x, y, x + width, y + height):
             return self._read(x, y, level, width, height)
         out = np.full((height, width, 3), WHITE, np.uint8)
         if left < right and top < bottom:
@@ -105,16 +103,16 @@ class Slide:
         return out
 
     def best_level(self, downsample: float) -> int:
-        """Coarsest level that is still as fine as ``downsample``; one part in a hundred is the same."""
-        fine = [i for i, factor in enumerate(self.level_downsamples) if factor <= downsample * 1.01]
-        return max(fine, key=lambda i: self.level_downsamples[i], default=0)
+        """Coarsest level that is still as fine as ``downsample``, to one per cent."""
+        fine = [level for level, factor in enumerate(self.level_downsamples) if factor <= downsample * 1.01]
+        return max(fine, key=self.level_downsamples.__getitem__, default=0)
 
     def thumbnail(self, max_side: int) -> np.ndarray:
         """Whole slide, area-averaged, its longer side at most ``max_side`` (never enlarged)."""
         return self.scaled(max(1.0, max(self.dimensions) / max_side))
 
     def scaled(self, downsample: float) -> np.ndarray:
-        """Whole slide (h, w, 3) made smaller by averaging areas; what the file cannot give is white."""
+        """Whole slide (h, w, 3) made smaller by averaging areas; what cannot be read is white."""
         return overview(self, downsample).image
 
     def resampled(
@@ -122,7 +120,7 @@ class Slide:
         level: int,
         box: tuple[float, float, float, float],
         size: Size,
-        how: Image.Resampling = Image.Resampling.BOX,
+        resampling: Image.Resampling = Image.Resampling.BOX,
     ) -> np.ndarray:
         """Read a box of a level, corners in fractions of its pixels (left, top, right, bottom), as an image of ``size``."""
         left, top = math.floor(box[0] + 1e-6), math.floor(box[1] + 1e-6)
@@ -133,10 +131,10 @@ class Slide:
         # rounding of the corners must not leave the image, which Pillow refuses
         corner = max(box[0] - left, 0.0), max(box[1] - top, 0.0)
         inner = (*corner, min(box[2] - left, right - left), min(box[3] - top, bottom - top))
-        return np.asarray(Image.fromarray(pixels).resize(size, how, box=inner))
+        return np.asarray(Image.fromarray(pixels).resize(size, resampling, box=inner))
 
     def _read_edge(self, x: int, y: int, level: int, width: int, height: int) -> np.ndarray:
-        """Read a box that may leave the level by the pixel that halving has dropped; there the last pixel is repeated, not white."""
+        """Read a box that may exceed the level by the pixel that halving has dropped: there the last pixel is repeated."""
         columns, rows = self.level_dimensions[level]
         more_x, more_y = x + width - columns, y + height - rows
         if max(more_x, more_y) not in (1, 2) or width <= 2 or height <= 2:
@@ -168,7 +166,7 @@ class Slide:
                 return self._pixels.read(x, y, level, width, height)
         except InputError:
             raise
-        except Exception as error:  # decoders have errors of many types; all mean the same to the user
+        except Exception as error:  # decoders raise errors of many types
             where = f"the pixels at ({x}, {y}) of level {level} cannot be decoded"
             raise InputError(f"{self.path.name}: {where} ({_first_line(error)}); the file is damaged") from error
 
@@ -178,25 +176,24 @@ class Overview:
     """A small picture of a slide."""
 
     image: np.ndarray  # (h, w, 3) uint8, white where nothing could be read
-    unread: np.ndarray  # (h, w) bool, what no level could give
+    unread: np.ndarray  # (h, w) bool, pixels that no level could give
 
 
 def overview(slide: Slide, downsample: float) -> Overview:
-    """Average areas of the whole slide, block by block; refused only where nothing at all can be read."""
+    """Average areas of the whole slide, block by block; an error only where nothing can be read."""
     width, height = (max(1, math.ceil(side / downsample - 1e-9)) for side in slide.dimensions)
     image, unread = np.full((height, width, 3), WHITE, np.uint8), np.zeros((height, width), bool)
-    painter = _Painter(slide, slide.best_level(downsample), image)
-    failure = None
+    painter, failure = _Painter(slide, slide.best_level(downsample), image), None
     for block in painter.parts((0, 0, width, height), BLOCK):
-        for (left, top, right, bottom), why in painter.paint(block):
-            unread[top:bottom, left:right], failure = True, why
+        for (left, top, right, bottom), error in painter.paint(block):
+            unread[top:bottom, left:right], failure = True, error
     if failure is not None and unread.all():
         raise failure
     return Overview(image, unread)
 
 
 def fallback_levels(slide: Slide, level: int) -> list[int]:
-    """Levels to read instead of a damaged one: finer ones first, they lose nothing; then coarser ones that are still sharp enough."""
+    """Levels to read instead of a damaged one: finer ones, which lose nothing, then coarser ones that are sharp enough."""
     factors = slide.level_downsamples
     coarser = [other for other in range(level + 1, len(factors)) if factors[other] <= COARSEST * factors[level]]
     return [*range(level - 1, -1, -1), *coarser]
@@ -209,21 +206,25 @@ class _Painter:
     image: np.ndarray  # (h, w, 3), painted in place
 
     def paint(self, box: Box) -> Iterator[tuple[Box, InputError]]:
-        """Fill a box; yields the parts of it that no level can give."""
+        """Fill a box; yields the parts of it that no level can give, with the error."""
         try:
             self._read(box, self.level)
         except InputError as error:
             across, down = self._scale(self.level)
             longest = max((box[2] - box[0]) * across, (box[3] - box[1]) * down)
-            parts = [box] if longest <= LEAF else list(self.parts(box, max(LEAF, math.ceil(longest / 2))))
-            if len(parts) > 1:  # two by two
+            parts = [] if longest <= LEAF else list(self.parts(box, max(LEAF, math.ceil(longest / 2))))
+            if len(parts) > 1:  # quarters
                 for part in parts:
                     yield from self.paint(part)
-            elif not self._read_elsewhere(box):
-                yield box, error
+                return
+            for level in fallback_levels(self.slide, self.level):
+                with suppress(InputError):
+                    self._read(box, level)
+                    return
+            yield box, error
 
     def parts(self, box: Box, pixels: int) -> Iterator[Box]:
-        """Boxes of at most so many pixels of the level, row by row."""
+        """Boxes of at most ``pixels`` pixels of the level a side, row by row."""
         left, top, right, bottom = box
         across, down = self._scale(self.level)
         step_x, step_y = max(1, int(pixels / across)), max(1, int(pixels / down))
@@ -231,18 +232,11 @@ class _Painter:
             for x in range(left, right, step_x):
                 yield x, y, min(x + step_x, right), min(y + step_y, bottom)
 
-    def _read_elsewhere(self, box: Box) -> bool:
-        for level in fallback_levels(self.slide, self.level):
-            with suppress(InputError):
-                self._read(box, level)
-                return True
-        return False
-
     def _read(self, box: Box, level: int) -> None:
         left, top, right, bottom = box
         across, down = self._scale(level)
-        place = (left * across, top * down, right * across, bottom * down)
-        self.image[top:bottom, left:right] = self.slide.resampled(level, place, (right - left, bottom - top))
+        source = (left * across, top * down, right * across, bottom * down)
+        self.image[top:bottom, left:right] = self.slide.resampled(level, source, (right - left, bottom - top))
 
     def _scale(self, level: int) -> tuple[float, float]:
         """Pixels of a level per pixel of the overview."""
@@ -251,8 +245,29 @@ class _Painter:
 
 
 def open_slide(path: Path | str, mpp: float | None = None) -> Slide:
-    """Open a slide by trying the readers in turn; ``mpp`` is its resolution, where the file does not say it or is wrong."""
-    import panther.slides.readers  # noqa: F401  (registers them; here because they need this module)
+    """Open a slide by trying the readers in turn.
+
+    Parameters
+    ----------
+    path : path
+        Slide file of any scanner, a TIFF or a plain image, or a folder of DICOM files, which is one slide.
+    mpp : float, optional
+        Micrometres per pixel at level 0, where the file lacks it or is wrong.
+
+    Returns
+    -------
+    Slide
+        Sizes, levels, a resolution that was checked, and `read_region`.
+
+    Examples
+    --------
+    >>> import numpy as np, panther
+    >>> from PIL import Image
+    >>> Image.fromarray(np.full((300, 400, 3), 240, np.uint8)).save("slide.png")
+    >>> panther.open_slide("slide.png", mpp=0.5).dimensions
+    (400, 300)
+    """
+    import panther.slides.readers  # noqa: F401  (registers them; they import this module)
 
     path = Path(path)
     file = next(iter(sorted(path.glob("*.dcm"))), None) if path.is_dir() else path
@@ -261,7 +276,7 @@ def open_slide(path: Path | str, mpp: float | None = None) -> Slide:
     if not file.is_file():
         raise InputError(f"{path}: there is no such file")
     if file.stat().st_size == 0:
-        raise InputError(f"{path.name}: the file is empty; copy it again")
+        raise InputError(f"{path.name}: the file is empty")
     reasons = []
     for entry in slide_readers:
         try:
@@ -269,26 +284,27 @@ def open_slide(path: Path | str, mpp: float | None = None) -> Slide:
                 pixels = entry.value(file)
         except InputError:
             raise
-        except Exception as error:  # each library refuses formats that it does not know in its own way
-            reasons.append(f"{entry.name}: {_first_line(error)}")
+        except Exception as error:  # each library has its own errors for formats that it does not know
+            reason = _first_line(error)
+            if not any(words in reason for words in OTHER_FORMAT):
+                reasons.append(f"{entry.name}: {reason}")
         else:
             return Slide(path, pixels, mpp)
-    reasons = [reason for reason in reasons if not any(words in reason for words in OTHER_FORMAT)]
     why = f" ({'; '.join(reasons)})" if reasons else ""
     raise InputError(f"{file.name}: no reader opens this file, it is damaged or not a slide{why}")
 
 
 def slide_name(path: Path) -> str:
-    """Name of a slide, composed: the file's without its ending, or the folder's (DICOM); the ending may be double (.ome.tif)."""
-    folder = path if path.name not in ("", "..") else path.resolve()  # `.` is the folder where one is
+    """Name of a slide, in composed letters: the file's without its suffix (.tif, .ome.tif), or the folder's (DICOM)."""
+    folder = path if path.name not in ("", "..") else path.resolve()
     return composed(folder.name if path.is_dir() else path.stem.removesuffix(".ome"))
 
 
 def downsamples(level_dimensions: tuple[Size, ...]) -> tuple[float, ...]:
     """How much coarser each level is than level 0.
 
-    Levels are made by halving, and a last odd pixel is dropped: 4443 -> 2221 is a factor of 2, not of 2.0005. Where both sides
-    agree with a whole factor that factor is meant; taking the ratio would shift far patches by pixels.
+    Levels are made by halving, and a last odd pixel is dropped: 4443 -> 2221 is a factor of 2, not of 2.0005. A whole factor
+    that agrees with both sides is taken; the ratio would shift far patches by pixels.
     """
     width, height = level_dimensions[0]
     factors = []

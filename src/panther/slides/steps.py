@@ -1,4 +1,4 @@
-"""The two steps that need no network, tissue, then patches, and the estimate of a job that is not run."""
+"""The steps `tissue` and `patches` of a job, and the estimate of a job that is not run."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -12,41 +12,39 @@ from PIL import Image, PngImagePlugin
 from panther.errors import InputError, check_choice
 from panther.slides.job import SlideFiles
 from panther.slides.listing import SlideRef
-from panther.slides.patches import EDGES, MIN_TISSUE, Laid, PatchReader, lay, patch_spec
-from panther.slides.polygons import Contours, draw_contours, write_contours
+from panther.slides.patches import EDGES, MIN_TISSUE, PatchGrid, PatchReader, patch_spec, tile_tissue
+from panther.slides.polygons import Contours, Tissue, draw_contours, write_contours
 from panther.slides.slide import Slide
 from panther.slides.tissue import TissueSettings, segment
 from panther.storage.names import Job
 from panther.storage.trident import Coords, folder_name, write_coords
 from panther.store import atomic_write, hash_of
+from panther.types import PatchSpec
 
 THUMBNAIL = 1024  # pixels, the longer side
 SAMPLE = 16  # patches read per slide to see how fast it decodes
-NOTED = 0.001  # of the tissue: less of it without a patch at the edges is not worth a note
+NOTED = 0.001  # share of the tissue without a patch at the edges from which on it is noted
 METHOD = 1  # raise it when the same settings give other results
 
 
 @dataclass(frozen=True)
 class TissueStep:
-    """Finds tissue and draws it. A GeoJSON that the user has edited or put there is kept and drawn."""
+    """Finds tissue and draws it. A GeoJSON that the user has edited or added is kept and drawn."""
 
     settings: TissueSettings = field(default_factory=TissueSettings)
     name: str = "tissue"
 
     def done(self, files: SlideFiles) -> bool:
         """Whether the contours are the user's or made with these settings, and the picture shows them."""
-        return (
-            files.contours is not None
-            and self._current(files.contours, files.slide)
-            and _drawn(files) == files.contours.digest
-        )
+        contours = files.contours
+        return contours is not None and self._is_current(contours, files.slide) and _drawn(files) == contours.digest
 
     def run(self, files: SlideFiles) -> None:
         """Contours first, the pictures after them."""
-        image, small = files.image, None
-        if files.contours is None or not self._current(files.contours, files.slide):
+        image, picture = files.image, None
+        if files.contours is None or not self._is_current(files.contours, files.slide):
             tissue, view = segment(image, self.settings)
-            small = view.image
+            picture = view.image
             about = {
                 "key": self._key(files.slide),
                 **_resolution(image),
@@ -55,7 +53,7 @@ class TissueStep:
                 "unread": float(view.unread.mean()),  # part of the slide
             }
             files.contours = write_contours(files.job.geojson(files.slide.name), tissue, about)
-        _draw(files, small)
+        _draw(files, files.contours, picture)
 
     def about(self, files: SlideFiles) -> Mapping[str, Any]:
         """Resolution and area of the tissue."""
@@ -63,17 +61,18 @@ class TissueStep:
             return {}
         if files.contours.edited:
             return {"tissue": "edited"}
-        known = files.contours.about
-        unread = known.get("unread", 0.0)
+        about = files.contours.about
+        unread = about.get("unread", 0.0)
         return {
-            "tissue": TissueSettings(**known["settings"]).words,
-            "tissue_mm2": round(known["tissue_um2"] / 1e6, 4),
+            "tissue": TissueSettings(**about["settings"]).summary,
+            "tissue_mm2": round(about["tissue_um2"] / 1e6, 4),
             "unread": round(unread, 6),
-            **{key: known[key] for key in ("mpp", "mpp_source")},
-            "note": joined(known["note"], not_decoded(unread)),
+            "mpp": about["mpp"],
+            "mpp_source": about["mpp_source"],
+            "note": joined(about["note"], not_decoded(unread)),
         }
 
-    def _current(self, contours: Contours, slide: SlideRef) -> bool:
+    def _is_current(self, contours: Contours, slide: SlideRef) -> bool:
         return contours.edited or contours.about.get("key") == self._key(slide)
 
     def _key(self, slide: SlideRef) -> str:
@@ -82,7 +81,7 @@ class TissueStep:
 
 @dataclass(frozen=True)
 class PatchStep:
-    """Lays a grid over the tissue."""
+    """Places patches on the tissue."""
 
     size: int = 256
     mpp: float = 0.5
@@ -102,7 +101,7 @@ class PatchStep:
         return folder_name(self.size, self.mpp, self.overlap)
 
     def done(self, files: SlideFiles) -> bool:
-        """Whether the coordinates were made from the contours that are there now, with these settings."""
+        """Whether the coordinates were made from the present contours, with these settings."""
         with suppress(InputError):
             coords = files.coords(self.folder)
             if files.contours is not None and coords is not None:
@@ -110,22 +109,21 @@ class PatchStep:
         return False
 
     def run(self, files: SlideFiles) -> None:
-        """Write TRIDENT's file; a slide without tissue gets one with no rows."""
+        """Write TRIDENT's file; that of a slide without tissue has no rows."""
         slide, contours = files.slide, files.contours
         if contours is None:
-            raise InputError(f"{slide.name}: there are no contours of its tissue; run the step tissue first")
+            raise InputError(f"{slide.name}: found no contours of the tissue; run the step tissue first")
         image = files.image
-        spec = patch_spec(image, self.size, self.mpp, self.overlap)
-        laid = lay(image, spec, contours.tissue, self.min_tissue, self.edge)
+        spec, patches = self.place(image, contours.tissue)
         about = {
+            **_resolution(image),
             "key": self._key(slide, contours),
             "tissue": contours.digest,
             "min_tissue": self.min_tissue,
-            **self.edges(laid, image.mpp),
-            **_resolution(image),
+            **self.edges(patches, image.mpp),
         }
         about.pop("mpp")  # the slide's; stored as level0_mpp, unrounded
-        value = Coords(slide.name, laid.coords, spec, image.mpp, image.dimensions, about)
+        value = Coords(slide.name, patches.coords, spec, image.mpp, image.dimensions, about)
         write_coords(files.job.coords(slide.name, self.folder), value, f"{self.folder}/patches")
         files.forget_coords(self.folder)
 
@@ -142,22 +140,24 @@ class PatchStep:
             "note": joined(value.about.get("note", ""), left_over(value.about), no_patch(value.coords)),
         }
 
-    def edges(self, laid: Laid, mpp: float) -> dict[str, Any]:
-        """What is known of the strips at the edges; see :func:`left_over`."""
-        return {
-            "edge": self.edge,
-            "edge_um": [round(pixels * mpp, 1) for pixels in laid.strips],
-            "edge_lost": laid.lost,
-        }
+    def place(self, image: Slide, tissue: Tissue) -> tuple[PatchSpec, PatchGrid]:
+        """Patches of a slide."""
+        spec = patch_spec(image, self.size, self.mpp, self.overlap)
+        return spec, tile_tissue(image, spec, tissue, self.min_tissue, self.edge)
+
+    def edges(self, patches: PatchGrid, mpp: float) -> dict[str, Any]:
+        """Strips at the edges; see :func:`left_over`."""
+        strips = [round(pixels * mpp, 1) for pixels in patches.strips]
+        return {"edge": self.edge, "edge_um": strips, "edge_lost": patches.lost}
 
     def _key(self, slide: SlideRef, contours: Contours) -> str:
-        padded = () if self.edge == EDGES[0] else (self.edge,)  # jobs from before there was a choice are still done
+        padded = () if self.edge == EDGES[0] else (self.edge,)  # jobs of versions without `edge` stay done
         settings = (self.size, self.mpp, self.overlap, self.min_tissue, *padded)
         return hash_of([METHOD, settings, contours.digest, slide.mpp, _bytes(slide)])
 
 
 def joined(*notes: str) -> str:
-    """Notes about one slide as one; empty ones are nothing."""
+    """Notes about one slide as one; empty ones are left out."""
     return "; ".join(filter(None, notes))
 
 
@@ -172,7 +172,7 @@ def no_patch(coords: np.ndarray) -> str:
 
 
 def left_over(about: Mapping[str, Any]) -> str:
-    """Sentence about tissue at the edges that no patch covers; none where it is next to nothing."""
+    """Note on tissue at the edges that no patch covers."""
     if about.get("edge_lost", 0.0) < NOTED:
         return ""
     right, bottom = about["edge_um"]
@@ -185,22 +185,21 @@ def _resolution(image: Slide) -> dict[str, Any]:
     return {"mpp": image.mpp, "mpp_source": image.resolution.source, "note": image.resolution.note}
 
 
-def _draw(files: SlideFiles, small: np.ndarray | None) -> None:
-    """Thumbnail and overlay, from the image of the segmentation where that is large enough: the slide is read once."""
-    job, slide, contours, size = files.job, files.slide.name, files.contours, files.image.dimensions
-    assert contours is not None
-    if small is None or max(small.shape[:2]) < THUMBNAIL:
+def _draw(files: SlideFiles, contours: Contours, picture: np.ndarray | None) -> None:
+    """Thumbnail and overlay, from the picture of the segmentation where that is large enough: the slide is read once."""
+    job, name, (width, height) = files.job, files.slide.name, files.image.dimensions
+    if picture is None or max(picture.shape[:2]) < THUMBNAIL:
         picture = files.image.thumbnail(THUMBNAIL)
     else:
-        scale = THUMBNAIL / max(small.shape[:2])
-        shape = (max(1, round(small.shape[1] * scale)), max(1, round(small.shape[0] * scale)))
-        picture = np.asarray(Image.fromarray(small).resize(shape, Image.Resampling.BOX))
-    text = PngImagePlugin.PngInfo()
-    text.add_text("contours", contours.digest)
-    drawn = draw_contours(picture, contours.tissue, (picture.shape[1] / size[0], picture.shape[0] / size[1]))
-    for path, pixels, info in ((job.thumbnail(slide), picture, None), (job.overlay(slide), drawn, text)):
+        scale = THUMBNAIL / max(picture.shape[:2])
+        size = (max(1, round(picture.shape[1] * scale)), max(1, round(picture.shape[0] * scale)))
+        picture = np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.BOX))
+    digest = PngImagePlugin.PngInfo()
+    digest.add_text("contours", contours.digest)
+    drawn = draw_contours(picture, contours.tissue, (picture.shape[1] / width, picture.shape[0] / height))
+    for path, pixels, info in ((job.thumbnail(name), picture, None), (job.overlay(name), drawn, digest)):
         with atomic_write(path) as temporary:
-            # level 1: noise compresses badly however long one tries
+            # level 1: noise compresses badly at any level
             Image.fromarray(pixels).save(temporary, format="png", pnginfo=info, compress_level=1)
 
 
@@ -216,7 +215,7 @@ def _drawn(files: SlideFiles) -> str | None:
 
 
 def _bytes(slide: SlideRef) -> int:
-    """Size of the slide's files, by which one that was replaced is known: hashing gigabytes would take longer than the work."""
+    """Size of the slide's files, which tells a replaced one: hashing gigabytes would take longer than the work."""
     return sum(path.stat().st_size for path in slide.files if path.exists())
 
 
@@ -228,39 +227,30 @@ class SlidePlan:
     patches: int
     tissue_seconds: float
     decode_seconds: float  # for all its patches, one process
-    note: str = ""  # as the job would note it
+    note: str = ""  # that of the job
 
 
-@dataclass(frozen=True)
-class Planner:
-    """Finds tissue and patches as the job would, in memory, and measures the time of a few patches."""
-
-    job: Job
-    tissue: TissueStep
-    patches: PatchStep
-
-    def __call__(self, slide: SlideRef) -> SlidePlan:
-        """Plan of one slide."""
-        with slide.open() as image:
-            spec = patch_spec(image, self.patches.size, self.patches.mpp, self.patches.overlap)
-            start = time.perf_counter()
-            known, unread = SlideFiles(slide, self.job).contours, 0.0
-            if known and known.edited:
-                tissue = known.tissue
-            else:
-                tissue, view = segment(image, self.tissue.settings)
-                unread = float(view.unread.mean())
-            laid = lay(image, spec, tissue, self.patches.min_tissue, self.patches.edge)
-            tissue_seconds, coords = time.perf_counter() - start, laid.coords
-            reader, start = PatchReader(image, spec), time.perf_counter()
-            sample = coords[len(coords) // 2 :][:SAMPLE]  # neighbours, as the job reads them: they share tiles
-            for x, y in sample:
-                with suppress(InputError):  # a damaged tile: the job reads another level, or leaves the patch out
-                    reader.read(int(x), int(y))
-            seconds = (time.perf_counter() - start) / max(len(sample), 1) * len(coords)
-            edges = left_over(self.patches.edges(laid, image.mpp))
-            note = joined(image.resolution.note, not_decoded(unread), edges, no_patch(coords))
-            return SlidePlan(image.mpp, len(coords), tissue_seconds, seconds, note)
+def plan_slide(slide: SlideRef, job: Job, tissue_step: TissueStep, patch_step: PatchStep) -> SlidePlan:
+    """Find tissue and patches as the job would, in memory, and measure the time of a few patches."""
+    with slide.open() as image:
+        start, unread = time.perf_counter(), 0.0
+        contours = SlideFiles(slide, job).contours
+        if contours and contours.edited:
+            tissue = contours.tissue
+        else:
+            tissue, view = segment(image, tissue_step.settings)
+            unread = float(view.unread.mean())
+        spec, patches = patch_step.place(image, tissue)
+        tissue_seconds, coords = time.perf_counter() - start, patches.coords
+        reader, start = PatchReader(image, spec), time.perf_counter()
+        sample = coords[len(coords) // 2 :][:SAMPLE]  # neighbours, as the job reads them: they share tiles
+        for x, y in sample:
+            with suppress(InputError):  # a damaged tile: the job reads another level, or leaves the patch out
+                reader.read(int(x), int(y))
+        seconds = (time.perf_counter() - start) / max(len(sample), 1) * len(coords)
+        edges = left_over(patch_step.edges(patches, image.mpp))
+        note = joined(image.resolution.note, not_decoded(unread), edges, no_patch(coords))
+        return SlidePlan(image.mpp, len(coords), tissue_seconds, seconds, note)
 
 
 def totals(plans: Iterable[SlidePlan], workers: int, dims: Iterable[int] = (1024, 1280)) -> dict[str, float]:

@@ -1,20 +1,19 @@
-"""Tissue: which parts of a slide hold stained tissue. Everything is in micrometres and happens at a few um/px.
+"""Tissue of a slide, segmented at a few um/px; lengths are in micrometres.
 
 The default looks for *colour*: stained tissue absorbs one colour more than another, while glass, grey stitching frames, black borders,
-dust and shadows absorb all alike. Otsu's threshold on that, kept within limits, survives slides that are all tissue or all glass.
+dust and shadows absorb all colours equally. Otsu's threshold, kept within limits, also holds for slides that are all tissue or all glass.
 """
 
 import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
-from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy import ndimage
 
-from panther.errors import InputError
+from panther.errors import InputError, check_number
 from panther.registry import Nothing, Registry
 from panther.slides.polygons import Polygon, Tissue, trace
 from panther.slides.slide import Overview, Slide, overview
@@ -31,7 +30,7 @@ INKS = (
 
 @dataclass(frozen=True)
 class TissueSettings:
-    """How tissue is found; lengths in micrometres, areas in square micrometres."""
+    """Settings of the segmentation; lengths in micrometres, areas in square micrometres."""
 
     method: str = "colour"
     mpp: float = 8.0  # resolution of the segmentation, 1 to 64 um/px
@@ -48,34 +47,32 @@ class TissueSettings:
     LIMITS: ClassVar = {"mpp": (1.0, 64.0), "lowest": (0.0, 2.0), "highest": (0.0, 2.0)}  # of others: 0, infinity
 
     def __post_init__(self) -> None:
+        if not isinstance(self.pen, bool):
+            raise InputError(f"pen: found {self.pen!r}, expected true or false")
         for name, value in asdict(self).items():
-            if name in ("method", "pen"):
-                kind, expected = {"method": (str, "a name"), "pen": (bool, "true or false")}[name]
-                if not isinstance(value, kind):
-                    raise InputError(f"{name}: found {value!r}, expected {expected}")
-                continue
-            low, high = self.LIMITS.get(name, (0.0, math.inf))
-            is_number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-            if not is_number or not low <= value <= high:
-                raise InputError(f"{name}: found {value!r}, expected a number from {low:g} to {high:g}")
-            object.__setattr__(self, name, float(value))  # 5000 and 5000.0 are one setting, whose hash must be one
+            if name not in ("method", "pen"):
+                low, high = self.LIMITS.get(name, (0.0, math.inf))
+                check_number(name, value, low)
+                if value > high:
+                    raise InputError(f"{name}: found {value:g}, expected at most {high:g}")
+                object.__setattr__(self, name, float(value))  # 5000 and 5000.0 have one hash
         if self.lowest > self.highest:
             raise InputError(f"lowest: found {self.lowest:g}, expected at most highest={self.highest:g}")
 
     @classmethod
     def of(cls, method: str, values: Mapping[str, Any]) -> "TissueSettings":
-        """Settings by name, as a user writes them; an unknown name is refused with the names that are known."""
-        known = {field.name: field.default for field in fields(cls) if field.name != "method"}
-        if unknown := [name for name in values if name not in known]:
-            names = ", ".join(f"{key}={json.dumps(default)}" for key, default in known.items())
-            raise InputError(f"there is no tissue setting {unknown[0]!r}, expected one of {names}")
+        """Settings from names and values; an unknown name is refused."""
+        defaults = {field.name: field.default for field in fields(cls) if field.name != "method"}
+        if unknown := [name for name in values if name not in defaults]:
+            names = ", ".join(f"{key}={json.dumps(default)}" for key, default in defaults.items())
+            raise InputError(f"tissue setting: found {unknown[0]!r}, expected one of {names}")
         return cls(method, **values)
 
     @property
-    def words(self) -> str:
-        """The method and what differs from the defaults, for people."""
-        usual = asdict(TissueSettings(self.method))
-        changed = {name: value for name, value in asdict(self).items() if value != usual[name]}
+    def summary(self) -> str:
+        """The method and the settings that differ from the defaults."""
+        default = asdict(TissueSettings(self.method))
+        changed = {name: value for name, value in asdict(self).items() if value != default[name]}
         return " ".join([self.method, *(f"{k}={str(v).lower().removesuffix('.0')}" for k, v in changed.items())])
 
 
@@ -89,7 +86,7 @@ def find_tissue(slide: Slide, settings: TissueSettings | None = None) -> Tissue:
 
 
 def segment(slide: Slide, settings: TissueSettings) -> tuple[Tissue, Overview]:
-    """Tissue and the small picture that it was found on; what the file could not give is no tissue."""
+    """Tissue and the overview that it was found on; pixels that could not be read are no tissue."""
     small = overview(slide, max(1.0, settings.mpp / slide.mpp))
     height, width = small.unread.shape
     scale = slide.dimensions[0] / width, slide.dimensions[1] / height
@@ -99,18 +96,19 @@ def segment(slide: Slide, settings: TissueSettings) -> tuple[Tissue, Overview]:
 
 @segmenters.register("colour")
 def colour(image: np.ndarray, mpp: float, settings: TissueSettings) -> np.ndarray:
-    """Mask (h, w) of what is coloured and no ink."""
-    dark = black(image, mpp, settings.min_artefact)
-    ink = pen_marks(image, mpp) if settings.pen else np.zeros_like(dark)
+    """Mask (h, w) of the coloured pixels that are no ink."""
+    artefact = black(image, mpp, settings.min_artefact)
+    if settings.pen:
+        artefact = artefact | pen_marks(image, mpp)
     score = chroma(image, settings.smooth / mpp)
-    score[dark | ink] = 0.0
-    looked_at = score[~(dark | ink)]
-    threshold = np.clip(otsu(looked_at), settings.lowest, settings.highest) if looked_at.size else settings.highest
-    mask = score > threshold
+    threshold = settings.highest
+    if not artefact.all():
+        threshold = np.clip(otsu(score[~artefact]), settings.lowest, settings.highest)
+    mask = (score > threshold) & ~artefact
     pixel = mpp**2  # um2
     mask = fill_small_holes(closed(mask, settings.close / mpp), settings.max_hole / pixel)  # gaps, then holes
     mask = opened(drop_small(mask, settings.min_area / pixel), settings.open / mpp)  # small regions, then threads
-    return drop_small(mask & ~(dark | ink), settings.min_area / pixel)
+    return drop_small(mask & ~artefact, settings.min_area / pixel)
 
 
 def chroma(image: np.ndarray, sigma: float) -> np.ndarray:
@@ -118,7 +116,7 @@ def chroma(image: np.ndarray, sigma: float) -> np.ndarray:
 
     .. math:: OD_k = -\log_{10} (I_k / W_k), \quad \text{chroma} = \max_k OD_k - \min_k OD_k
 
-    W is the colour of the glass, so that a yellowish lamp is no stain. Grey has no chroma, however dark.
+    W is the colour of the glass, so that a yellowish lamp is no stain. Grey has no chroma.
     """
     smooth = np.stack([ndimage.gaussian_filter(image[..., k], sigma, output=np.float32) for k in range(3)])
     # below 40 of 255 colours are mostly noise of the camera; a floor keeps their ratio near 1
@@ -127,12 +125,12 @@ def chroma(image: np.ndarray, sigma: float) -> np.ndarray:
 
 
 def white_of(image: np.ndarray) -> np.ndarray:
-    """Colour of empty glass (3,): median of the bright pixels with little colour; white where there are hardly any."""
+    """Colour of empty glass (3,): median of the bright pixels with little colour; white where less than 0.5 % are."""
     low, high = image.min(-1), image.max(-1)
     glass = (low >= 200) & (high - low <= 24)
     if glass.mean() < 0.005:
         return np.full(3, 255.0, np.float32)
-    # pure white is what a stitcher fills in where nothing was scanned
+    # stitching software fills in pure white where nothing was scanned
     scanned = glass & (low < 255)
     return np.median(image[scanned if scanned.mean() > 0.005 else glass], 0).astype(np.float32)
 
@@ -162,9 +160,7 @@ def black(image: np.ndarray, mpp: float, min_area: float) -> np.ndarray:
     Smaller ones amid tissue are pigment (carbon in lungs, melanin) and stay.
     """
     dark = image.max(-1) < BLACK
-    labels, count = ndimage.label(dark)
-    if count == 0:
-        return dark
+    labels, _ = ndimage.label(dark)
     out = np.bincount(labels.ravel()) >= min_area / mpp**2
     for edge in (labels[0], labels[-1], labels[:, 0], labels[:, -1]):
         out[edge] = True
@@ -174,9 +170,9 @@ def black(image: np.ndarray, mpp: float, min_area: float) -> np.ndarray:
 
 
 def pen_marks(image: np.ndarray, mpp: float) -> np.ndarray:
-    """Ink of green, blue, turquoise or red pens (h, w): hues that stains do not have, saturated as no stain is.
+    """Ink of green, blue, turquoise or red pens (h, w): hues and saturations that stains do not have.
 
-    Found where it is strong, then followed into its paler rim.
+    Strong ink is found first, then its paler rim.
     """
     strong = np.zeros(image.shape[:2], bool)
     pale = np.zeros(image.shape[:2], bool)
@@ -204,10 +200,10 @@ def _hsv(image: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def within(mask: np.ndarray, radius: float) -> np.ndarray:
-    """Pixels whose centre lies within ``radius`` of one of the mask's (dilation with a disc).
+    """Dilation of the mask with a disc of that ``radius``.
 
     A disc is a stack of rows: each row's width is one running maximum, and the rows are shifted and joined. For the small radii
-    here that is several times faster than distances.
+    here that is several times faster than a distance transform.
     """
     if radius < 1 or not mask.any():
         return mask.copy()
@@ -224,7 +220,7 @@ def within(mask: np.ndarray, radius: float) -> np.ndarray:
 
 
 def closed(mask: np.ndarray, radius: float) -> np.ndarray:
-    """Closing with a disc; what touches the border goes on beyond it."""
+    """Closing with a disc; the mask is continued beyond the border."""
     margin = 2 * int(radius) + 2
     wide = np.pad(mask, margin, mode="edge")
     grown = within(wide, radius)
@@ -232,7 +228,7 @@ def closed(mask: np.ndarray, radius: float) -> np.ndarray:
 
 
 def opened(mask: np.ndarray, radius: float) -> np.ndarray:
-    """Opening with a disc; tissue goes on beyond the border, so the border erodes nothing."""
+    """Opening with a disc; the mask is continued beyond the border, so the border erodes nothing."""
     margin = int(radius) + 1
     wide = np.pad(mask, margin, mode="edge")
     kept = ~within(~wide, radius)
@@ -241,22 +237,16 @@ def opened(mask: np.ndarray, radius: float) -> np.ndarray:
 
 def drop_small(mask: np.ndarray, pixels: float) -> np.ndarray:
     """Mask without regions of fewer pixels."""
-    labels, count = ndimage.label(mask)
-    if count == 0:
-        return mask
-    sizes = np.bincount(labels.ravel())
-    keep = sizes >= pixels
+    labels, _ = ndimage.label(mask)
+    keep = np.bincount(labels.ravel()) >= pixels
     keep[0] = False
     return keep[labels]
 
 
 def fill_small_holes(mask: np.ndarray, pixels: float) -> np.ndarray:
-    """Mask with holes of fewer pixels filled; what touches the border is no hole."""
-    labels, count = ndimage.label(~mask, np.ones((3, 3), int))
-    if count == 0:
-        return mask
-    sizes = np.bincount(labels.ravel())
-    fill = sizes < pixels
+    """Mask with holes of fewer pixels filled; a gap that touches the border is no hole."""
+    labels, _ = ndimage.label(~mask, np.ones((3, 3), int))
+    fill = np.bincount(labels.ravel()) < pixels
     fill[np.unique(np.concatenate([labels[0], labels[-1], labels[:, 0], labels[:, -1]]))] = False
     fill[0] = True  # the mask itself
     return fill[labels]

@@ -1,9 +1,11 @@
 """`panther slides` and `panther encoders`."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -129,6 +131,7 @@ def extract(
     from panther.encoders.step import EncoderChoice, FeatureStep, TileStep, run_steps
     from panther.engine import (
         cluster_device,
+        collect,
         count_processes,
         find_device,
         is_cluster,
@@ -136,18 +139,20 @@ def extract(
         open_work,
         part_of,
     )
+    from panther.machine import cores
     from panther.slides import Job, PatchStep, SlideFiles, Tissue, TissueStep, list_slides, read_mpp_table
     from panther.slides.cache import SlideCache
-    from panther.slides.polygons import write_annotation
+    from panther.slides.polygons import write_contours
+    from panther.slides.steps import plan_slide
     from panther.store import check_output_folder, check_writable_folder
 
-    find = TissueStep(_tissue_settings(tissue, tissue_settings or ()))
-    lay = PatchStep(patch_size, _resolution(mpp, mag), overlap, min_tissue, edge)
+    tissue_step = TissueStep(_tissue_settings(tissue, tissue_settings or ()))
+    patch_step = PatchStep(patch_size, _resolution(mpp, mag), overlap, min_tissue, edge)
     if unknown := set(steps or ()) - set(STEPS):
         raise InputError(f"steps: found {min(unknown)!r}, expected some of {', '.join(STEPS)}")
     names = [name for name in STEPS if name in (steps or (STEPS if encoder or output is None else STEPS[:2]))]
-    first = [step for step in (find, lay) if step.name in names]
-    earlier = [find, lay][: STEPS.index(names[0])]
+    first = [step for step in (tissue_step, patch_step) if step.name in names]
+    earlier = [tissue_step, patch_step][: STEPS.index(names[0])]
     require_packages("slides", "PIL")
     tiles = list_tile_folders(slides)
     if tiles is not None:
@@ -159,13 +164,13 @@ def extract(
         names, first, earlier, listing = [STEPS[2]], [], [], tiles
     else:
         require_packages("slides", "openslide", "tifffile", "imagecodecs")
-        known = read_mpp_table(slide_mpp_table) if slide_mpp_table else None
-        listing = list_slides(slides, known, slide_mpp, leave_out=output)
+        table = read_mpp_table(slide_mpp_table) if slide_mpp_table else None
+        listing = list_slides(slides, table, slide_mpp, leave_out=output)
     refs = part_of(listing.refs, part)
     notes = [*listing.notes]
     if cache is not None:
         if is_cluster(workers):
-            raise InputError(f"cache: a disk of this machine, which workers of {workers} do not read")
+            raise InputError(f"cache: found a disk of this machine, which workers of {workers} do not read")
         check_writable_folder(cache)
     with ExitStack() as stack:
         job = Job(output or Path(stack.enter_context(TemporaryDirectory(prefix="panther-slides-"))))
@@ -176,26 +181,27 @@ def extract(
             devices = [cluster_device(cluster, device)] if cluster else map(find_device, device.split(","))
             choice = EncoderChoice(encoder or "lite0", weights, tuple(devices), precision, stain)
             settings = ExtractSettings(batch, 0 if cluster else max(1, processes), dtype, guarded=processes > 0)
-            features = (
-                FeatureStep(lay.folder, choice, settings) if tiles is None else TileStep("tiles", choice, settings)
-            )
+            kind, folder = (FeatureStep, patch_step.folder) if tiles is None else (TileStep, "tiles")
+            features = kind(folder, choice, settings)
         else:
             unused = {"cache": cache, "stain": stain}
             notes += [f"{name}: belongs to the step features, which is not run" for name in unused if unused[name]]
         if dry_run:
             with open_work(processes, device="cpu") as work:
-                return _estimate(listing, refs, job, find, lay, features, work, notes)
+                plan = partial(plan_slide, job=job, tissue_step=tissue_step, patch_step=patch_step)
+                plans, failures = collect(plan, refs, "planning", work)
+                workers_used = getattr(work.executor, "workers", 1) or cores()
+            failures = {**listing.problems, **failures}
+            return _estimate(plans, failures, patch_step.mpp, features, workers_used, notes)
         if output is not None:
             check_output_folder(output, ("summary.csv",), slide_mpp_table, weights)
         if isinstance(tissue, Tissue):
             for ref in refs:
-                write_annotation(job.geojson(ref.name), tissue)
+                write_contours(job.geojson(ref.name), tissue)
         copies = stack.enter_context(SlideCache(cache, round(cache_size * 1e9) or None)) if cache else None
         start = time.perf_counter()
-        pool = cluster or processes
-        report = run_steps(
-            refs, listing.problems, first, features, job, pool, earlier=earlier, copies=copies, part=part
-        )
+        problems, pool = listing.problems, cluster or processes
+        report = run_steps(refs, problems, first, features, job, pool, earlier=earlier, copies=copies, part=part)
         notes += [] if copies is None else copies.notes
         paths = {}
         if features is not None:
@@ -203,10 +209,10 @@ def extract(
         bags: dict[str, Any] = {**paths} if output is not None else {name: _load(path) for name, path in paths.items()}
     if output is None and not bags:
         raise InputError(next(iter(report.failures.values()), "steps: expected features, or an `output`"))
-    balance = features.throughput if features is not None and cluster is None else None
-    result = SlideBags(report, bags, job.folder, time.perf_counter() - start, balance, tiles is None)
-    noted = ((row["slide"], row.get("note")) for row in report.rows)
-    note(*notes, *_notes_on_slides(noted, "see summary.csv"))
+    throughput = features.throughput if features is not None and cluster is None else None
+    result = SlideBags(report, bags, job.folder, time.perf_counter() - start, throughput, tiles is None)
+    row_notes = ((row["slide"], row.get("note")) for row in report.rows)
+    note(*notes, *_notes_on_slides(row_notes, "see summary.csv"))
     warn_left_out("Left out", report.failures)
     return result
 
@@ -240,28 +246,29 @@ class SlideBags(Mapping[str, "Bag"]):
         return self.report.failures
 
     def to_lines(self) -> list[str]:
-        """Numbers of slides and patches, and where to look."""
-        report, partly = self.report, self.report.count("partly read")
-        done = report.count("done") + partly
+        """Numbers of slides and patches, and the folder of the contours."""
+        report = self.report
+        counts = Counter(row["status"] for row in report.rows)
+        done, partly = counts["done"], counts["partly read"]
         before = sum(row["status"] != "failed" and row["slide"] not in report.ran for row in report.rows)
         lines = [
-            f"{done - partly} of {len(report.rows)} slides done{f', {partly} partly read' if partly else ''}, "
+            f"{done} of {len(report.rows)} slides done{f', {partly} partly read' if partly else ''}, "
             f"{report.patches:,} patches, {self.seconds:.1f} s ({before} were done already)"
         ]
-        if done and self.has_contours:
-            place = self.folder / "contours"
-            lines.append(f"Look at the contours in {place}; the next run uses GeoJSON files that were edited.")
+        if done + partly and self.has_contours:
+            contours = self.folder / "contours"
+            lines.append(f"Look at the contours in {contours}; the next run uses GeoJSON files that were edited.")
         return lines if self.throughput is None else [*lines, str(self.throughput)]
 
     def to_json(self) -> dict[str, Any]:
         """Counts, and the rows of the summary."""
         report = self.report
-        values = {"job": str(self.folder), "patches": report.patches, "worked": report.worked, "slides": report.rows}
+        values = {"job": str(self.folder), "patches": report.patches, "worked": len(report.ran), "slides": report.rows}
         return values if self.throughput is None else {**values, "features": vars(self.throughput)}
 
 
 def _load(path: Path) -> "Bag":
-    """Bag in memory, for a file that will go."""
+    """Bag in memory, of a temporary file."""
     from panther.storage.readers import Held, open_bag
     from panther.types import Bag
 
@@ -275,7 +282,7 @@ def _tissue_settings(tissue: Any, settings: Any) -> Any:
 
     if isinstance(tissue, (Tissue, TissueSettings)):
         if settings:
-            raise InputError("tissue_settings: belong to the name of a method")
+            raise InputError("tissue_settings: found with tissue itself, expected with the name of a segmenter")
         return TissueSettings() if isinstance(tissue, Tissue) else tissue
     segmenters.entry(tissue)
     return TissueSettings.of(tissue, settings if isinstance(settings, dict) else p.parse_settings(settings))
@@ -283,37 +290,32 @@ def _tissue_settings(tissue: Any, settings: Any) -> Any:
 
 def _resolution(mpp: float | None, mag: float | None) -> float:
     if mpp is not None and mag is not None:
-        raise InputError("mag: says the same as mpp, expected one of them")
+        raise InputError("mag: found mag and mpp, expected one of them")
     return 10 / mag if mag is not None else 0.5 if mpp is None else mpp
 
 
 def _notes_on_slides(notes: Iterable[tuple[str, str | None]], others: str) -> list[str]:
-    """Notes on the first slides; ``others`` is where the rest can be read."""
+    """Notes on the first slides; ``others`` names the place of the rest."""
     texts = [f"{name}: {text}" for name, text in notes if text]
     more = [f"... and {len(texts) - NOTED} more slides with notes; {others}"] if len(texts) > NOTED else []
     return texts[:NOTED] + more
 
 
 def _estimate(
-    listing: Any, refs: Sequence[Any], job: Any, find: Any, lay: Any, features: Any, work: Any, notes: list[str]
+    plans: Mapping[str, Any], failures: Mapping[str, str], mpp: float, features: Any, workers: int, notes: list[str]
 ) -> Text:
-    """Patches, bytes and time of a job; nothing is written."""
-    from panther.engine import collect
-    from panther.machine import cores
+    """Patches, bytes and time of a job."""
     from panther.progress import duration
-    from panther.slides.steps import Planner, joined, totals
+    from panther.slides.steps import joined, totals
 
-    plans, failures = collect(Planner(job, find, lay), refs, "planning", work)
     dims = (1024, 1280) if features is None else (features.dim,)
-    sums = totals(plans.values(), getattr(work.executor, "workers", 1) or cores(), dims)
+    sums = totals(plans.values(), workers, dims)
     if features is not None and sums["patches"]:
         sums["encode_seconds"] = sums["patches"] / features.rate()
-    other_mpp = "" if features is None else features.made_for_another(lay.mpp)
-    note(
-        *notes,
-        *_notes_on_slides(((name, joined(plan.note, other_mpp)) for name, plan in plans.items()), "--json lists all"),
-    )
-    warn_left_out("Not planned", {**listing.problems, **failures})
+    other_mpp = "" if features is None else features.made_for_another(mpp)
+    plan_notes = ((name, joined(plan.note, other_mpp)) for name, plan in plans.items())
+    note(*notes, *_notes_on_slides(plan_notes, "--json lists all"))
+    warn_left_out("Not planned", failures)
     lines = [f"  {name}: {plan.patches:,} patches, {plan.mpp:g} um/px" for name, plan in list(plans.items())[:PLANNED]]
     if len(plans) > PLANNED:
         lines.append(f"  ... and {len(plans) - PLANNED} more slides; --json lists all")
@@ -338,12 +340,12 @@ def list_encoders() -> Text:
     """
     from panther.encoders import about, encoders
 
-    known = [about(entry.name) for entry in encoders]
+    infos = [about(entry.name) for entry in encoders]
     lines = [f"{'name':<17} {'dim':>5} {'input':>6}  {'um/px':<6} {'licence':<26} weights"]
-    for info in known:
+    for info in infos:
         mpp = "any" if info.mpp is None else f"{info.mpp:g}"
         hub = f"https://huggingface.co/{info.hub}" if info.hub else None
         weights = f"gated: {info.gated}" if info.gated else hub or info.page or "embedded"
         lines.append(f"{info.name:<17} {info.dim:>5} {info.size:>6}  {mpp:<6} {info.licence:<26} {weights}")
     lines.append("Also: timm:NAME for any model of timm, module.path:factory for your own.")
-    return Text(lines, {"encoders": [info.public() for info in known]})
+    return Text(lines, {"encoders": [info.public() for info in infos]})

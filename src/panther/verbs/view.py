@@ -104,41 +104,33 @@ def view(
     require_packages("view", "flask", "waitress", "plotly", "PIL")
     from panther.engine import SESSION
     from panther.explain.scene import MapSettings
+    from panther.progress import progress_of_others
     from panther.slides import read_mpp_table
     from panther.storage.clinical import Columns
     from panther.viewer.address import ListenConfig
     from panther.viewer.contents import Inputs
     from panther.viewer.serve import open_viewer
 
-    at_features, at_slides, at_table, at_names = (
-        None if path is None else Path(path) for path in (features, slides, table, names)
-    )
+    paths: dict[str, Any] = {"features": features, "slides": slides, "table": table, "names": names}
+    paths = {name: Path(path) for name, path in paths.items() if path is not None}
+    lists = {"prototypes": prototypes, "models": model, "allow_folders": allow_folder}
+    paths |= {name: tuple(values or ()) for name, values in lists.items()}
     columns = Columns(slide_column, patient_column, site_column)
-    inputs = Inputs(
-        *(at_features, at_slides, tuple(prototypes or ()), tuple(model or ()), embeddings, study, at_table, at_names),
-        *(columns, tuple(allow_folder or ())),
-    )
+    inputs = Inputs(**paths, embeddings=embeddings, study=study, columns=columns)
     mpp_table = read_mpp_table(slide_mpp_table) if slide_mpp_table else {}
     settings = MapSettings(slide_mpp=slide_mpp, slide_mpp_table=mpp_table)
     config = ListenConfig(host, port, prefix, tuple(allow_host or ()), () if SESSION.is_command else NOTEBOOKS)
     viewer = open_viewer(place, inputs, config, settings, workers)
     if not SESSION.is_command:
         return viewer
-    with viewer, until_stopped() as stopped:
+    with viewer, until_stopped() as stopped, progress_of_others():  # waiting for requests is no progress
         for text in notes_on_access(config, viewer.port, viewer.others):
             note(text)
         print(viewer.address, flush=True)  # alone on its line, for scripts and for clicking
         if browser:
             viewer.open_browser()
-        _wait(stopped)
-    return None
-
-
-def _wait(stopped: threading.Event) -> None:
-    from panther.progress import progress_of_others
-
-    with progress_of_others():  # a viewer that waits for requests writes no progress into a log
         stopped.wait()
+    return None
 
 
 @contextmanager
@@ -154,12 +146,12 @@ def until_stopped() -> Iterator[threading.Event]:
 
 
 def notes_on_access(config: Any, port: int, others: Sequence[str] = ()) -> Iterator[str]:
-    """Who can reach the viewer, and under which address, where that is not the printed one."""
+    """Notes on who can reach the viewer, and under which address, where that is not the printed one."""
     from panther.viewer.address import LOOPBACK, PREFIX, PUBLIC
 
     if config.host not in LOOPBACK:
         yield (
-            "whoever reaches this machine and has the token can see the slides and rename prototypes; the connection is not "
+            "anyone who reaches this machine and has the token can see the slides and rename prototypes; the connection is not "
             "encrypted. Without --host the viewer is reached from this machine and through SSH only"
         )
         if others:

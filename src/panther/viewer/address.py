@@ -3,10 +3,9 @@
 import os
 import re
 import socket
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,20 +20,21 @@ PLAIN_PATH = re.compile(r"(/[A-Za-z0-9._~@+=,:%-]+)*")
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]+|\[?[0-9A-Fa-f:.]+\]?")
 
 
-def is_address(name: str, check: Callable[[Any], bool] = lambda address: True) -> bool:
-    """Whether a host is an IP address (of a certain kind), not a name."""
+def parse_address(host: str) -> IPv4Address | IPv6Address | None:
+    """IP address that a host is; None for a name."""
     with suppress(ValueError):
-        return check(ip_address(name.strip("[]")))
-    return False
+        return ip_address(host.strip("[]"))
+    return None
 
 
 def is_everywhere(host: str) -> bool:
     """Whether a server that listens there is reached under every address of the machine: 0.0.0.0, :: and other spellings of them."""
-    return is_address(host, lambda address: address.is_unspecified)
+    address = parse_address(host)
+    return address is not None and address.is_unspecified
 
 
 def machine_names() -> list[str]:
-    """Names of this machine, the one by which others most likely know it last."""
+    """Names of this machine, the most widely known one last."""
     name, whole = socket.gethostname().lower(), socket.getfqdn().lower()
     names = (name, whole) if whole.startswith(f"{name}.") else (whole, name)
     return list(dict.fromkeys(filter(None, (name.partition(".")[0], *names))))
@@ -42,13 +42,15 @@ def machine_names() -> list[str]:
 
 def machine_addresses(families: tuple[int, ...] = (socket.AF_INET, socket.AF_INET6)) -> list[str]:
     """Addresses of this machine in networks that are up, in the order of the families, without loopback and link-local ones."""
+    addresses: dict[str, None] = {}  # in their order, each once
     with suppress(OSError):
         up = {name for name, stats in psutil.net_if_stats().items() if stats.isup}
-        cards = [card for name, some in psutil.net_if_addrs().items() if name in up for card in some]
-        every = dict.fromkeys(card.address for family in families for card in cards if card.family == family)
-        local = ("is_loopback", "is_link_local", "is_unspecified")
-        return [one for one in every if is_address(one, lambda a: not any(getattr(a, kind) for kind in local))]
-    return []
+        cards = [card for name, cards in psutil.net_if_addrs().items() if name in up for card in cards]
+        for card in sorted((card for card in cards if card.family in families), key=lambda c: families.index(c.family)):
+            address = parse_address(card.address)
+            if address and not (address.is_loopback or address.is_link_local or address.is_unspecified):
+                addresses[card.address] = None
+    return list(addresses)
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,6 @@ class ListenConfig:
     framed_by: tuple[str, ...] = ()  # origins of pages that may show it in a frame
 
     def __post_init__(self) -> None:
-        if not 0 <= self.port <= 65535:
-            raise InputError(f"port: found {self.port}, expected 1 to 65535, or 0 for a free one")
         for name in (self.host, *self.allow_hosts):
             if not PLAIN_NAME.fullmatch(name):
                 raise InputError(f"host: found {name!r}, expected a name without scheme, port and path")
@@ -77,24 +77,24 @@ class ListenConfig:
         return frozenset(name.lower().strip("[]") for name in (*self.allow_hosts, *([public] if public else [])))
 
     def path(self, port: int) -> str:
-        """Path before all addresses, as the browser sees it: empty, or with a slash before it and none behind."""
+        """Prefix of all paths, as the browser sees it: empty, or with a slash before it and none behind."""
         if self.prefix is not None:
             return checked_prefix(self.prefix)
         hub = os.environ.get(PREFIX)
         return f"{checked_prefix(hub)}/proxy/{port}" if hub else ""
 
     def origin(self, port: int) -> str:
-        """Scheme, host and port, as far as they are known here."""
+        """Scheme, host and port of the printed address."""
         public = urlsplit(os.environ.get(PUBLIC, ""))
         if self.prefix is None and public.netloc and os.environ.get(PREFIX):
             return f"{public.scheme}://{public.netloc}"
-        loopback = (
-            "::1" if ":" in self.host else "127.0.0.1"
-        )  # a socket for one kind of address does not hear the other
-        return _origin(loopback if self.host.strip("[]") in LOOPBACK or is_everywhere(self.host) else self.host, port)
+        host = self.host.strip("[]")
+        if host in LOOPBACK or is_everywhere(host):
+            host = "::1" if ":" in host else "127.0.0.1"  # a socket of one address family does not receive the other
+        return _origin(host, port)
 
     def others(self, port: int) -> list[str]:
-        """Origins for people at other machines, if it listens on all addresses of this one."""
+        """Origins for other machines, if it listens on all addresses of this one."""
         if not is_everywhere(self.host):
             return []
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
@@ -103,7 +103,7 @@ class ListenConfig:
         return [_origin(host, port) for host in (*addresses, *names)]
 
     def _is_dual(self) -> bool:
-        """Whether a socket on every address hears both kinds of them."""
+        """Whether one socket receives requests of both address families."""
         return is_everywhere(self.host) and ":" in self.host and socket.has_dualstack_ipv6()
 
     def listen(self) -> socket.socket:
@@ -111,15 +111,13 @@ class ListenConfig:
         listening = socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if self._is_dual():
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # whatever the system is set to
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # whatever the system's default is
         try:
             listening.bind((self.host.strip("[]"), self.port))
             listening.listen()  # here, because two sockets may bind one port until one of them listens
         except OSError as error:
             listening.close()
-            raise InputError(
-                f"cannot listen on {self.host}, port {self.port} ({error.strerror}); choose another `port` or `host`"
-            ) from error
+            raise InputError(f"cannot listen on {self.host}, port {self.port} ({error.strerror})") from error
         return listening
 
 
@@ -129,7 +127,7 @@ def _origin(host: str, port: int) -> str:
 
 
 def checked_prefix(prefix: str) -> str:
-    """The path with a slash before it and none behind; what would not survive in an address is refused."""
+    """The path with a slash before it and none behind; characters with a meaning in addresses are refused."""
     inner = prefix.strip("/")
     path = f"/{inner}" if inner else ""
     if not PLAIN_PATH.fullmatch(path) or {".", ".."} & set(path.split("/")):
@@ -137,18 +135,18 @@ def checked_prefix(prefix: str) -> str:
     return path
 
 
-def below(prefix: str, application: Any) -> Any:
-    """Answer under the prefix as well as without it: some proxies take it off."""
+def mount(prefix: str, application: Any) -> Any:
+    """Answer under the prefix as well as without it: some proxies remove it."""
     last = prefix.rsplit("/", 1)[-1]
 
     def answer(environ: dict[str, Any], start: Any) -> Any:
         path = environ.get("PATH_INFO", "")
-        if prefix and path == prefix:  # relative addresses need the slash
+        if path == prefix:  # relative addresses need the slash
             query = environ.get("QUERY_STRING", "")
             start("308 Permanent Redirect", [("Location", f"{last}/{'?' if query else ''}{query}")])
             return [b""]
-        if prefix and path.startswith(prefix + "/"):
+        if path.startswith(f"{prefix}/"):
             environ = {**environ, "PATH_INFO": path[len(prefix) :]}
         return application(environ, start)
 
-    return answer
+    return answer if prefix else application

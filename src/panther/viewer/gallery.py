@@ -1,6 +1,6 @@
 """Prototypes over the whole cohort: from an atlas if there is one, otherwise computed in the background and kept in memory.
 
-Slides are described one after the other in the worker processes (`explain.atlas.describe_slide`); what is known so far is shown.
+Slides are described one after the other in the worker processes (`explain.atlas.describe_slide`); results are shown as they come.
 """
 
 import logging
@@ -18,7 +18,7 @@ from panther.explain.atlas import AtlasJob, AtlasSettings, Kind, Pool, describe_
 from panther.explain.atlas_files import to_dict
 from panther.explain.shares import Proportions, as_proportions
 from panther.storage.files import read_json
-from panther.viewer.workbench import Workbench
+from panther.viewer.workbench import InProgressError, Workbench
 
 KINDS: tuple[Kind, ...] = ("nearest", "borderline", "farthest")
 EXEMPLARS = 12  # of each kind
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Findings:
-    """What is known of a set's prototypes at one moment."""
+    """Findings on the prototypes of a set so far."""
 
     content: Mapping[str, Any]  # as in atlas.json; empty at first
     proportions: Proportions | None = None  # of slides
@@ -36,7 +36,7 @@ class Findings:
     done: int = 0  # slides
     total: int = 0
     running: bool = False
-    can_look: bool = False  # an atlas is shown; the slides themselves would tell more
+    can_look: bool = False  # an atlas is shown; the slides can be described on request
     notes: tuple[str, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict)
 
@@ -47,9 +47,9 @@ class Gallery:
     def __init__(self, bench: Workbench, chosen: str | None) -> None:
         self._bench, self._prototypes = bench, bench.prototypes(chosen)
         self._settings = AtlasSettings(bench.settings, EXEMPLARS, kinds=KINDS)
-        slides = {name: one for name, one in bench.contents.slides.items() if one.features is not None}
-        patients = patients_in(bench, list(slides))
-        self._jobs = [AtlasJob(one.features, patients[name], one.image) for name, one in slides.items() if one.features]
+        slides = bench.contents.slides
+        patients = patients_in(bench, [name for name, slide in slides.items() if slide.features])
+        self._jobs = [AtlasJob(s.features, patients[name], s.image) for name, s in slides.items() if s.features]
         self._pool = Pool(len(self._prototypes), self._settings)
         self._failures: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -58,45 +58,42 @@ class Gallery:
         self._known: Findings | None = None  # for as many slides as are done
         self._atlas = _from_atlas(bench, self._prototypes.content_hash(), len(self._prototypes))
 
-    def start(self, *, although: bool = False) -> None:
-        """Begin to describe the slides, once; if there is an atlas, only ``although`` it is there."""
+    def start(self, *, despite_atlas: bool = False) -> None:
+        """Begin to describe the slides, once; where there is an atlas only ``despite_atlas``."""
         with self._lock:
-            if self._thread is None and (although or self._atlas is None):
+            if self._thread is None and (despite_atlas or self._atlas is None):
                 self._thread = threading.Thread(target=self._describe, name="gallery", daemon=True)
                 self._thread.start()
-
-    def wait(self) -> None:
-        """Until all slides are described."""
-        if self._thread is not None:
-            self._thread.join()
 
     @property
     def _is_running(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
     def findings(self) -> Findings:
-        """What is known now."""
+        """Findings so far."""
         with self._lock:
             running, done, total = self._is_running, len(self._pool.slides) + len(self._failures), len(self._jobs)
-            if self._atlas is not None and (self._thread is None or running):  # better than a part of the slides
-                done, total = (done, total) if running else (0, 0)
-                can_look = bool(self._jobs) and not running
-                return replace(self._atlas, done=done, total=total, running=running, can_look=can_look)
+            if self._atlas is not None and running:  # better than a part of the slides
+                return replace(self._atlas, done=done, total=total, running=True)
+            if self._atlas is not None and self._thread is None:
+                return replace(self._atlas, can_look=bool(self._jobs))
             if self._known is None or self._known.done != done:
                 self._known = self._summed_up(done, total)
             notes = (*self._known.notes, *([self._problem] if self._problem else []))
             return replace(self._known, running=running, notes=notes)
 
-    def shares(self) -> tuple[Proportions | None, int, int, dict[str, str]]:
-        """Pi of the slides that are done, their number, that of all that will be, and why some failed."""
+    def shares(self) -> tuple[Proportions | None, dict[str, str]]:
+        """Pi of all slides, and why some failed; `InProgressError` while they are computed."""
         with self._lock:
             if self._atlas is not None:
-                return self._atlas.proportions, 0, 0, {}
-            slides, weights = self._pool.slides, self._pool.weights
+                return self._atlas.proportions, {}
+            slides, done = self._pool.slides, len(self._pool.slides) + len(self._failures)
+            if self._is_running and done < len(self._jobs):
+                raise InProgressError(done, len(self._jobs), "shares of the prototypes")
+            if not slides:
+                return None, dict(self._failures)
             patches = np.array([float(members.sum()) for members in self._pool.members])
-            proportions = Proportions(list(slides), np.stack(weights), patches) if slides else None
-            done = len(slides) + len(self._failures)
-            return proportions, done, len(self._jobs) if self._is_running else done, dict(self._failures)
+            return Proportions(list(slides), np.stack(self._pool.weights), patches), dict(self._failures)
 
     def _summed_up(self, done: int, total: int) -> Findings:
         if not self._pool.slides:
@@ -104,16 +101,17 @@ class Gallery:
         atlas = summed_up(self._pool, self._prototypes, self._settings, (), dict(self._failures))
         pi = Proportions(list(atlas.slides), atlas.weights, atlas.members.sum(1).astype(float))
         content = to_dict(atlas)
-        for row, one in zip(content["exemplars"], atlas.exemplars, strict=True):
-            if one.place is not None and one.place.side is not None:
-                row["place"] = {"x": one.place.x, "y": one.place.y, "side": one.place.side, "unit": one.place.unit}
+        for row, exemplar in zip(content["exemplars"], atlas.exemplars, strict=True):
+            place = exemplar.place
+            if place is not None and place.side is not None:
+                row["place"] = {"x": place.x, "y": place.y, "side": place.side, "unit": place.unit}
         return Findings(content, pi, atlas.patients, done, total, notes=atlas.notes, failures=atlas.failures)
 
     def _describe(self) -> None:
         describe = partial(describe_slide, prototypes=self._prototypes, settings=self._settings)
         readable, failures = self._bench.readable(self._jobs, lambda job: job.ref.files)
         try:
-            # few ahead: other searches need not wait for the whole cohort
+            # a short queue: other searches need not wait for the whole cohort
             for _, facts in stream(describe, readable, "", self._bench.long_work, failures, ahead=1):
                 with self._lock:
                     self._pool.add(facts)
@@ -135,7 +133,7 @@ def gallery_of(bench: Workbench, chosen: str | None) -> Gallery:
 
 
 def patients_in(bench: Workbench, slides: Sequence[str]) -> dict[str, str]:
-    """Patient of each slide; of one that the table does not name, the slide itself."""
+    """Patient of each slide; a slide that is not in the table is its own patient."""
     table = bench.contents.table
     if table is None or not table.who.patients_known:
         return patients_of(None, slides)[0]
@@ -154,14 +152,13 @@ def _from_atlas(bench: Workbench, prototypes_hash: str, count: int) -> Findings 
                 if row["slide"] in bench.contents.slides
             ]
             is_same = content["prototypes_hash"] == prototypes_hash and content["method"] == bench.settings.method
-            if not (is_same and exemplars and len(content["prototypes"]) == pi.pi.shape[1] == count):
-                continue
-            if shapes != {(count, count)}:
+            counts = {len(content["prototypes"]), pi.pi.shape[1]}
+            if not (is_same and exemplars and counts == {count} and shapes == {(count, count)}):
                 continue
             patients = patients_in(bench, [slide for slide in pi.samples if slide in bench.contents.slides])
         except (InputError, OSError, ValueError, KeyError, TypeError):
             continue
         note = f"From the atlas in {folder.parent.name}/{folder.name}; it has no borderline and atypical patches."
         content = {**content, "exemplars": exemplars}
-        return Findings(content, pi, [patients.get(one, one) for one in pi.samples], notes=(note,))
+        return Findings(content, pi, [patients.get(slide, slide) for slide in pi.samples], notes=(note,))
     return None

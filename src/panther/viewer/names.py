@@ -28,8 +28,8 @@ from panther.storage.files import write_text
 from panther.store import Version, check_writable, version_of
 
 STEPS = 200  # that can be undone
-VERSIONS = 1000  # of the file that pages may still have in view
-NEW = "new"  # version of a file that is not there yet
+VERSIONS = 1000  # of the file, which pages may still show
+NEW = "new"  # version of a file that does not exist yet
 
 
 class ConflictError(InputError):
@@ -43,12 +43,12 @@ class Step:
     prototype: int
     before: Mapping[str, str]
     after: Mapping[str, str]
-    text_before: str | None  # None: the file was not there
+    text_before: str | None  # None: the file did not exist
     text_after: str
 
 
 @dataclass(frozen=True)
-class NamesNow:
+class NamesState:
     """Content of the file at one moment."""
 
     version: str
@@ -61,13 +61,13 @@ class NamesBook:
 
     def __init__(self, path: Path, count: int, check: Callable[[], None] = lambda: None) -> None:
         self.path, self.count = path, count
-        self._check = check  # refuses a file that became a link to somewhere else
+        self._check = check  # refuses a file that was replaced by a link
         self._lock = threading.Lock()
         self._seen: OrderedDict[str, Mapping[int, Naming]] = OrderedDict()
         self._steps: deque[Step] = deque(maxlen=STEPS)
-        self._last: tuple[Version, NamesNow] | None = None
+        self._last: tuple[Version, NamesState] | None = None
 
-    def now(self) -> NamesNow:
+    def state(self) -> NamesState:
         """Content of the file; read again only if it was changed."""
         with self._lock:
             stamp = version_of([self.path])
@@ -92,16 +92,14 @@ class NamesBook:
             seen = self._seen.get(version)
             if seen is None:
                 raise ConflictError("the names were changed since this page was opened; the present ones are shown")
-            here, there = now.namings.get(prototype, Naming()), seen.get(prototype, Naming())
+            present, shown = now.namings.get(prototype, Naming()), seen.get(prototype, Naming())
             for field, value in wanted.items():
-                present = getattr(here, field)
-                if present not in (getattr(there, field), value):
-                    raise ConflictError(
-                        f"the {field} of C{prototype} was changed elsewhere to {present!r}; yours, {value!r}, is not saved"
-                    )
-            after = {field: value for field, value in wanted.items() if getattr(here, field) != value}
+                if getattr(present, field) not in (getattr(shown, field), value):
+                    change = f"to {getattr(present, field)!r}; yours, {value!r}, is not saved"
+                    raise ConflictError(f"the {field} of C{prototype} was changed elsewhere {change}")
+            after = {field: value for field, value in wanted.items() if getattr(present, field) != value}
             if after:
-                before = {field: getattr(here, field) for field in after}
+                before = {field: getattr(present, field) for field in after}
                 new = changed_text(self.path, text or "", prototype, after, self.count)
                 self._write(new)
                 self._steps.append(Step(prototype, before, after, text, new))
@@ -114,8 +112,8 @@ class NamesBook:
             if version != now.version:
                 raise ConflictError("the names were changed meanwhile; the present ones are shown")
             step = self._steps[-1]
-            here = now.namings.get(step.prototype, Naming())
-            if any(getattr(here, field) != value for field, value in step.after.items()):
+            present = now.namings.get(step.prototype, Naming())
+            if any(getattr(present, field) != value for field, value in step.after.items()):
                 self._steps.pop()
                 raise ConflictError(f"C{step.prototype} was changed elsewhere; that change stays")
             if text != step.text_after:
@@ -127,12 +125,10 @@ class NamesBook:
             self._steps.pop()
 
     @contextmanager
-    def _writing(self) -> Iterator[tuple[str | None, NamesNow]]:
+    def _writing(self) -> Iterator[tuple[str | None, NamesState]]:
         """Text and content of the file, locked against other threads and viewers; refused if it cannot be written."""
         if self.path.is_symlink():
-            raise InputError(
-                f"{self.path}: is a link to another file; `panther view FOLDER --names FILE` names that one"
-            )
+            raise InputError(f"{self.path}: is a link to another file, expected the file itself")
         if self.path.exists() and not self.path.stat().st_mode & 0o222:
             raise InputError(f"{self.path}: is read-only")
         check_writable(self.path)
@@ -145,17 +141,16 @@ class NamesBook:
         except OSError as error:
             raise InputError(f"{self.path}: cannot be changed ({error.strerror}); nothing was saved") from error
 
-    def _read(self) -> tuple[str | None, NamesNow]:
-        if not self.path.exists():
-            text, now = None, NamesNow(NEW, {})
-        else:
+    def _read(self) -> tuple[str | None, NamesState]:
+        text, now = None, NamesState(NEW, {})
+        if self.path.exists():
             try:
                 self._check()
                 text = file_text(self.path)
                 version = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-                now = NamesNow(version, parse_namings(self.path, text, self.count))
+                now = NamesState(version, parse_namings(self.path, text, self.count))
             except InputError as error:
-                return None, NamesNow("", {}, str(error))
+                return None, NamesState("", {}, str(error))
         self._seen[now.version] = now.namings
         self._seen.move_to_end(now.version)
         if len(self._seen) > VERSIONS:
@@ -183,6 +178,6 @@ def _exclusive(folder: Path) -> Iterator[None]:
         yield
 
 
-def look(now: NamesNow, count: int) -> list[tuple[str, str]]:
+def legend(state: NamesState, count: int) -> list[tuple[str, str]]:
     """Title and colour of every prototype."""
-    return list(zip(titles(now.namings, count), colours(now.namings, count), strict=True))
+    return list(zip(titles(state.namings, count), colours(state.namings, count), strict=True))

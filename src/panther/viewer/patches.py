@@ -1,11 +1,10 @@
 """Patches of a slide as the pages need them: where they lie, which prototypes they belong to, on which canvas."""
 
 import math
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
 
 import numpy as np
 
@@ -19,8 +18,6 @@ from panther.types import Bag, Prototypes
 from panther.viewer.contents import SlideEntry
 from panther.viewer.tiles.pyramid import Cells
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True)
 class Canvas:
@@ -28,7 +25,7 @@ class Canvas:
 
     width: int
     height: int
-    mpp: float | None  # micrometres per unit; None: not known
+    mpp: float | None  # micrometres per unit; None: unknown
     origin: tuple[float, float] = (0.0, 0.0)  # coordinates of the corner, which is (0, 0) on the canvas
     image: bool = True
     unit: str = "px"  # of the canvas: level-0 pixels, or "um" where the features know nothing else
@@ -71,7 +68,7 @@ class PatchMap:
 
     @cached_property
     def identity(self) -> object:
-        """Stands for this very map in the key of what was made of it, without keeping it."""
+        """Identifies this map in the keys of results that were computed from it, without keeping it alive."""
         return object()
 
 
@@ -80,60 +77,56 @@ def recorded_mpp(entry: SlideEntry) -> float | None:
     return None if entry.features is None else entry.features.open().spec.mpp_level0
 
 
+@contextmanager
+def _noted(notes: list[str]) -> Iterator[None]:
+    """Write errors into the notes."""
+    try:
+        yield
+    except (InputError, OSError) as error:
+        notes.append(str(error))
+
+
 def read_patches(entry: SlideEntry, prototypes: Prototypes | None, settings: MapSettings) -> PatchMap:
     """Read a slide's features and assign its patches; run in a worker process. The notes list what cannot be shown."""
     notes: list[str] = []
-
-    def attempt(make: Callable[[], T]) -> T | None:
-        try:
-            return make()
-        except (InputError, OSError) as error:
-            notes.append(str(error))
-            return None
-
-    bag = slide = placed = assigned = None
+    bag = slide = grid = assignment = weights = None
     if entry.features is None:
         notes.append(f"{entry.name}: no features of this slide, so only its image can be shown.")
     else:
-        bag = attempt(entry.features.open)
+        with _noted(notes):
+            bag = entry.features.open()
     with ExitStack() as stack:
-        if (image := entry.image) is not None:  # without one patches lie on a blank canvas
+        if entry.image is not None:  # without one patches lie on a blank canvas
             recorded = None if bag is None else bag.spec.mpp_level0
-            slide = attempt(lambda: stack.enter_context(open_slide(image, settings.resolution(image, recorded))))
+            with _noted(notes):
+                slide = stack.enter_context(open_slide(entry.image, settings.resolution(entry.image, recorded)))
         if bag is not None:
-            placed = attempt(lambda: locate(bag, slide))
-        canvas = _canvas(slide, bag, placed)
-        side = 0.0 if bag is None or placed is None else _side(bag, placed, slide)
+            with _noted(notes):
+                grid = locate(bag, slide)
+        canvas = _canvas(slide, bag, grid)
+        side = 0.0 if bag is None or grid is None else _side(bag, grid, slide)
     if bag is not None and prototypes is not None:
-        assigned = attempt(
-            lambda: assign(prototypes.prepared(bag), build(settings.method, prototypes, settings.options))
-        )
-    return PatchMap(
-        entry.name,
-        canvas,
-        placed,
-        None if assigned is None else assigned.assignment.float().numpy(),
-        None if assigned is None else assigned.weights.float().numpy(),
-        side,
-        tuple(notes),
-    )
+        with _noted(notes):
+            assigned = assign(prototypes.prepared(bag), build(settings.method, prototypes, settings.options))
+            assignment, weights = assigned.assignment.float().numpy(), assigned.weights.float().numpy()
+    return PatchMap(entry.name, canvas, grid, assignment, weights, side, tuple(notes))
 
 
-def _canvas(slide: Slide | None, bag: Bag | None, placed: Grid | None) -> Canvas:
+def _canvas(slide: Slide | None, bag: Bag | None, grid: Grid | None) -> Canvas:
     if slide is not None:
         return Canvas(*slide.dimensions, slide.mpp)
-    if bag is None or placed is None:
+    if bag is None or grid is None:
         return Canvas(0, 0, None, image=False)
     # as on a blank map: a margin of one patch
-    low, high = placed.corners.min(0) - placed.pitch, placed.corners.max(0) + 2 * placed.pitch
+    low, high = grid.corners.min(0) - grid.pitch, grid.corners.max(0) + 2 * grid.pitch
     width, height = (math.ceil(length - 1e-9) for length in (high - low).tolist())
     return Canvas(width, height, level0_mpp(bag.spec), (float(low[0]), float(low[1])), False, bag.spec.coords_unit)
 
 
-def _side(bag: Bag, placed: Grid, slide: Slide | None) -> float:
+def _side(bag: Bag, grid: Grid, slide: Slide | None) -> float:
     """Side of a patch; where patches overlap it is larger than its cell."""
     spec = bag.spec
     if spec.coords_unit != "um":
-        return float(spec.size_level0 or placed.pitch)
-    side = spec.mpp * spec.size if spec.mpp and spec.size else placed.pitch * (1.0 if slide is None else slide.mpp)
+        return float(spec.size_level0 or grid.pitch)
+    side = spec.mpp * spec.size if spec.mpp and spec.size else grid.pitch * (1.0 if slide is None else slide.mpp)
     return side if slide is None else side / slide.mpp

@@ -1,4 +1,4 @@
-"""Parameters of requests: names, types and bounds, checked before anything else looks at them."""
+"""Parameters of requests: names, types and bounds, checked before use."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
@@ -65,9 +65,9 @@ class LayerOptions(Query):
     scale: Literal["rank", "linear"] = "rank"  # of attention
     output: str | None = None  # of the model
 
-    def keeps(self, value_low: float, value_high: float) -> tuple[float, float]:
-        """Range of the values that are shown; by default that of the scale."""
-        return value_low if self.low is None else self.low, value_high if self.high is None else self.high
+    def shown_range(self, limits: tuple[float, float]) -> tuple[float, float]:
+        """Range of the values that are shown; by default the limits of the scale."""
+        return limits[0] if self.low is None else self.low, limits[1] if self.high is None else self.high
 
 
 class ViewQuery(Query):

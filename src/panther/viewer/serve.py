@@ -14,15 +14,15 @@ from typing import Any, Self
 from panther.engine import Work, open_executor
 from panther.explain.scene import MapSettings
 from panther.machine import start_early
-from panther.viewer.address import ListenConfig, below, is_everywhere
+from panther.viewer.address import ListenConfig, is_everywhere, mount
 from panther.viewer.contents import Inputs, find_contents
 from panther.viewer.server import LARGEST, Guard, known_hosts, make_app
 from panther.viewer.workbench import Workbench
 
 THREADS = 16  # requests answered at a time; the others wait their turn
 CONNECTIONS = 500
-LAST_ANSWERS = 2.0  # seconds that requests get when the viewer is closed
-PRELOAD = ("panther.engine", "h5py", "panther.viewer.workbench")  # what worker processes begin with
+LAST_ANSWERS = 2.0  # seconds for requests under way when the viewer is closed
+PRELOAD = ("panther.engine", "h5py", "panther.viewer.workbench")  # imported by worker processes at their start
 HEIGHT = 800  # pixels of the frame in a notebook
 
 
@@ -44,16 +44,16 @@ class Viewer:
         self.prefix = config.path(self.port)
         hosts = known_hosts(config.host, config.proxies)
         self.guard = Guard(hosts, config.proxies, any_address=is_everywhere(config.host), framed_by=config.framed_by)
-        logging.getLogger("waitress").setLevel(logging.ERROR)  # that requests wait a moment is no news
+        logging.getLogger("waitress").setLevel(logging.ERROR)  # it would report every request that waits
         self._server: Any = create_server(
-            below(self.prefix, make_app(bench, self.guard)),
+            mount(self.prefix, make_app(bench, self.guard)),
             sockets=[listening],
             threads=THREADS,
             ident=None,
             connection_limit=CONNECTIONS,
             asyncore_use_poll=True,
             max_request_body_size=LARGEST,
-            channel_request_lookahead=1,  # a search learns that the browser has gone
+            channel_request_lookahead=1,  # a search stops when the browser disconnects
         )
         self._stack.callback(bench.close)
         self._thread = threading.Thread(target=self._server.run, name="viewer", daemon=True)
@@ -66,7 +66,7 @@ class Viewer:
 
     @property
     def others(self) -> list[str]:
-        """Addresses for people at other machines, if it listens on all of this one's; each with its token."""
+        """Addresses for other machines, with the token, if it listens on all addresses of this one."""
         return [f"{origin}{self._path}" for origin in self.config.others(self.port)]
 
     @property
@@ -74,22 +74,26 @@ class Viewer:
         return f"{self.prefix}/?token={self.guard.token}"
 
     def open_browser(self) -> bool:
-        """Show it in a browser, where there is one that has a window."""
+        """Open a browser, where a window can be shown."""
         return has_browser() and webbrowser.open(self.address)
 
     def close(self) -> None:
-        """Stop answering, and end what belongs to it; requests that are being answered get a moment."""
+        """Stop the server and its workers; requests under way get a moment."""
         if self._thread.is_alive():
             self._server.task_dispatcher.shutdown(cancel_pending=True, timeout=LAST_ANSWERS)
-            # in the server's own thread: closing its sockets from another one would leave it waiting for them
-            self._server.trigger.pull_trigger(self._hang_up)
+            trigger = self._server.trigger
+            # in the thread of the server: closing its sockets from another one would leave it waiting for them; under the lock,
+            # or the server, woken by a request, could close the trigger before it is pulled
+            with trigger.lock:
+                trigger.thunks.append(self._hang_up)
+                trigger._physical_pull()
             self._thread.join()
         self._stack.close()
 
     def _hang_up(self) -> None:
         for channel in list(self._server.active_channels.values()):
             channel.handle_close()
-        # a request that still hangs would wake a server that is gone, by a number that may be another file's by then
+        # a request that still hangs would write to a closed file descriptor, which may be another file's by then
         self._server.trigger._physical_pull = lambda: None
         self._server.close()
 
@@ -112,12 +116,12 @@ class Viewer:
         source = html.escape(within, quote=True)
         return (
             f'<iframe src="{source}" width="100%" height="{HEIGHT}" style="border: 0" title="panther view"></iframe>'
-            f'<p><a href="{source}" target="_blank" rel="noopener">Open in a tab of its own</a></p>'
+            f'<p><a href="{source}" target="_blank" rel="noopener">Open in a tab</a></p>'
         )
 
 
 def has_browser() -> bool:
-    """Whether a window can be opened here: not over SSH, not without a display. A text browser would take the terminal."""
+    """Whether a browser window can be opened: not over SSH, not without a display. A text browser would take the terminal."""
     if os.environ.get("BROWSER") or sys.platform in ("darwin", "win32"):
         return True
     return not os.environ.get("SSH_CONNECTION") and bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
@@ -128,7 +132,7 @@ def open_viewer(
 ) -> Viewer:
     """Search ``place`` and serve its contents until it is closed.
 
-    There are worker processes for what a page waits for, and others for what takes long.
+    Pages and long tasks have separate worker processes.
     """
     with ExitStack() as stack:
         listening = config.listen()  # first: a port in use is known at once

@@ -3,31 +3,34 @@
 import gzip
 import hmac
 import logging
+import math
 import mimetypes
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
 from flask import Blueprint, Flask, Response, abort, jsonify, request
 from flask.json.provider import DefaultJSONProvider
 from pydantic import ValidationError
 from werkzeug.exceptions import HTTPException
 
 from panther.errors import InputError
-from panther.viewer.address import LOOPBACK, is_address, machine_names
+from panther.viewer.address import LOOPBACK, machine_names, parse_address
 from panther.viewer.pages.cohort import cohort_routes
 from panther.viewer.pages.patch import patch_routes
 from panther.viewer.pages.prototypes import prototype_routes
 from panther.viewer.pages.slide import slide_routes
 from panther.viewer.pages.study import study_routes
 from panther.viewer.queries import describe_problem
-from panther.viewer.workbench import BusyError, UnknownError, Workbench, as_sentence
+from panther.viewer.workbench import BusyError, InProgressError, UnknownError, Workbench, as_sentence
 
 PAGES = (slide_routes, patch_routes, prototype_routes, cohort_routes, study_routes)
 PLOTLY = "plotly.min.js"  # of the installed package, not copied into this one
@@ -46,8 +49,8 @@ HEADERS = {
 }
 HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:\d{1,5})?", re.IGNORECASE)
 LARGEST = 4 << 20  # bytes of a request: a lasso around 100,000 slides
-REMEMBERED = 1000  # messages that the terminal has shown
-STEP = r"""[^/\\\s'"`,;:()<>]+[/\\]"""  # a folder in the middle of a text; one that holds a blank ends the path
+REMEMBERED = 1000  # messages in the log of the terminal
+STEP = r"""[^/\\\s'"`,;:()<>]+[/\\]"""  # a folder in the middle of a text; a blank ends the path
 START = r"(?<![\w.~/\\-])"
 
 logger = logging.getLogger(__name__)
@@ -58,7 +61,7 @@ def asset(name: str) -> Response:
     if name not in _assets():
         abort(404, f"the page has no file {name!r}")
     plain, packed = _read_asset(name)
-    is_packed = "gzip" in request.accept_encodings  # for a slow tunnel
+    is_packed = "gzip" in request.accept_encodings  # for slow connections
     response = Response(packed if is_packed else plain, mimetype=mimetypes.guess_type(name)[0])
     response.vary.add("Accept-Encoding")
     if is_packed:
@@ -82,12 +85,12 @@ def _read_asset(name: str) -> tuple[bytes, bytes]:
 
 @dataclass(frozen=True)
 class Guard:
-    """Requirements on every request: host, origin, and the cookie that the token was exchanged for."""
+    """Requirements on every request: host, origin, and the cookie that replaces the token."""
 
     hosts: frozenset[str] = frozenset(LOOPBACK)  # names of the server that requests may use
-    proxies: frozenset[str] = frozenset()  # those of them that are proxies', which may send another Host on
-    # The server listens on every address of the machine, so requests may use any of them. DNS rebinding turns a name over to another
-    # machine; a page whose address is a number stays with its machine. So numbers are accepted and unknown names are not.
+    proxies: frozenset[str] = frozenset()  # proxies among them, which may rewrite Host
+    # The server listens on every address of the machine, so requests may use any of them. DNS rebinding points a name at another
+    # machine; an IP address always belongs to its machine. So IP addresses are accepted and unknown names are not.
     any_address: bool = False
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
     session: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)  # content of the cookie
@@ -96,16 +99,12 @@ class Guard:
     )  # differs between viewers on one host
     framed_by: tuple[str, ...] = ()  # origins of notebooks that may show it in a frame
 
-    def protect(self, app: Flask) -> None:
-        """Check every request before anything else looks at it."""
-        app.before_request(self._check)
-        app.after_request(self._harden)
-
-    def _check(self) -> Response | None:
+    def check(self) -> Response | None:
+        """Refuse a request that may not be answered; the address with the token is answered by the cookie."""
         host = request.headers.get("Host", "")
         match = HOST.fullmatch(host)
         name = match["name"].lower().strip("[]") if match else ""
-        if name not in self.hosts and not (self.any_address and is_address(name)):
+        if name not in self.hosts and not (self.any_address and parse_address(name)):
             abort(403, "The viewer does not accept this host name; `panther view FOLDER --allow-host NAME` adds it.")
         origin = request.headers.get("Origin")
         if origin is not None and not self._is_own_page(origin, host):
@@ -113,24 +112,20 @@ class Guard:
         if request.method == "GET" and request.path == "/" and _same(request.args.get("token", ""), self.token):
             return self._welcome()
         if not _same(request.cookies.get(self.cookie, ""), self.session):
-            abort(
-                403,
-                "The address has no token, or that of an earlier start; open the address that `panther view` printed.",
-            )
+            abort(403, "The address has no token, or an old one; open the address that `panther view` printed.")
         if request.method not in READING and (origin is None or not request.is_json):
             abort(403, "Changes come from the viewer's own page only.")
         return None
 
     def _is_own_page(self, origin: str, host: str) -> bool:
         """Whether an origin is that of the viewer's own pages; another port of this machine is not."""
-        try:
+        with suppress(ValueError):
             parts = urlsplit(origin)
-            return parts.netloc == host or (parts.hostname or "") in self.proxies
-        except ValueError:
-            return False
+            return parts.netloc == host or parts.hostname in self.proxies
+        return False
 
     def _welcome(self) -> Response:
-        """Set the cookie, with a page that goes on to the viewer without the token.
+        """Set the cookie, with a page that leads to the viewer without the token.
 
         Not a redirect: a browser that comes by a link of another site (a mail, a notebook) would follow it without the cookie,
         which is for requests of this site only.
@@ -141,7 +136,8 @@ class Guard:
         response.set_cookie(self.cookie, self.session, httponly=True, samesite="Strict", path=None)
         return response
 
-    def _harden(self, response: Response) -> Response:
+    def harden(self, response: Response) -> Response:
+        """Add the headers that every answer has."""
         frames = " ".join(("'self'", *self.framed_by))
         response.headers["Content-Security-Policy"] = f"{POLICY}; frame-ancestors {frames}"
         for name, value in HEADERS.items():
@@ -159,32 +155,39 @@ def _same(text: str, secret: str) -> bool:
     return hmac.compare_digest(text.encode("utf-8", "replace"), secret.encode())
 
 
-def path_redactor(folders: Iterable[Path] = ()) -> Callable[[Any], Any]:
-    """Function that keeps of every absolute path in an answer its last part: `/data/job/S1.tif: damaged` is about `S1.tif`.
+def path_redactor(folders: Iterable[Path] = ()) -> Callable[[str], str]:
+    """Function that keeps of every absolute path in a text its last part: `/data/job/S1.tif: damaged` is about `S1.tif`.
 
-    It goes through the keys and values of lists and dictionaries, except people's notes on prototypes. ``folders`` are known to be
-    paths whatever letters they hold. Messages that it shortens are logged in full, once.
+    ``folders`` are known to be paths whatever letters they hold. Messages that it shortens are logged in full, once.
     """
     known = {str(place) for folder in folders if folder.is_absolute() for place in (folder, folder.parent)} - {"/"}
     places = "|".join(re.escape(place) for place in sorted(known, key=len, reverse=True)) or r"\b\B"
     path = re.compile(rf"{START}(?:(?:{places})[/\\](?:{STEP})*|/(?:{STEP})+)")
     logged: set[str] = set()
 
-    def redact(value: Any) -> Any:
-        if isinstance(value, str):
-            return shortened(value) if "/" in value or "\\" in value else value
-        if isinstance(value, Mapping):
-            return {redact(key): one if key == "note" else redact(one) for key, one in value.items()}
-        return [redact(one) for one in value] if isinstance(value, (list, tuple)) else value
-
-    def shortened(text: str) -> str:
-        short = path.sub("", text)
+    def redact(text: str) -> str:
+        short = path.sub("", text) if "/" in text or "\\" in text else text
         if short != text and ": " in text and text not in logged and len(logged) < REMEMBERED:
             logged.add(text)
             logger.warning("%s", text)
         return short
 
     return redact
+
+
+def json_ready(value: Any, redact: Callable[[str], str]) -> Any:
+    """An answer for JSON: without paths, except in people's notes on prototypes, and null for what is not a finite number."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {json_ready(k, redact): v if k == "note" else json_ready(v, redact) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_ready(item, redact) for item in value]
+    if isinstance(value, (np.generic, np.ndarray)):
+        return json_ready(value.tolist(), redact)
+    return json_ready(asdict(value), redact) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def make_app(bench: Workbench, guard: Guard) -> Flask:
@@ -199,27 +202,29 @@ def make_app(bench: Workbench, guard: Guard) -> Flask:
         sort_keys = False
 
         def dumps(self, obj: Any, **options: Any) -> str:
-            return super().dumps(redact(obj), **options)
+            return super().dumps(json_ready(obj, redact), **options)
 
     def message(error: Exception) -> Any:
-        """JSON with one sentence; a person who opens an address by hand gets it as text."""
-        text, code = _described(error)
+        """JSON with one sentence; as text for a browser that opens the address itself."""
+        text, code = _describe(error)
         sentence = as_sentence(text)
         if request.accept_mimetypes.best_match(("application/json", "text/html")) == "text/html":
             return Response(f"{redact(sentence)}\n", code, mimetype="text/plain")
         return jsonify(error=sentence), code
 
     app.json = Provider(app)
-    guard.protect(app)
+    app.before_request(guard.check)
+    app.after_request(guard.harden)
     app.register_blueprint(_frame_routes(bench, guard))
     for page in PAGES:
         app.register_blueprint(page(bench))
+    app.register_error_handler(InProgressError, lambda running: {"progress": running.progress})
     app.register_error_handler(Exception, message)
     return app
 
 
 def _frame_routes(bench: Workbench, guard: Guard) -> Blueprint:
-    """Routes of the page that holds all others: its files, the contents of the opened folder, the link."""
+    """Routes of the frame around all pages: its files, the contents of the opened folder, the link."""
     routes = Blueprint("frame", __name__)
     routes.get("/")(lambda: asset("index.html"))
     routes.get("/static/<name>")(asset)
@@ -232,8 +237,8 @@ def _frame_routes(bench: Workbench, guard: Guard) -> Blueprint:
     def contents() -> dict[str, Any]:
         contents = bench.contents
         slides = [
-            {"name": name, "patient": one.patient, "image": bool(one.image), "features": one.features is not None}
-            for name, one in contents.slides.items()
+            {"name": name, "patient": slide.patient, "image": bool(slide.image), "features": slide.features is not None}
+            for name, slide in contents.slides.items()
         ]
         return {
             "title": contents.title,
@@ -241,17 +246,17 @@ def _frame_routes(bench: Workbench, guard: Guard) -> Blueprint:
             "prototypes": [{"name": name, "count": len(bench.prototypes(name))} for name in contents.prototypes],
             "models": list(contents.models),
             "studies": list(contents.studies),
-            "notes": list(contents.notes),
+            "notes": contents.notes,
         }
 
     @routes.get("/api/link")
     def link() -> Any:
-        return {"token": guard.token}  # for a link that a colleague can open
+        return {"token": guard.token}  # for links to share
 
     return routes
 
 
-def _described(error: Exception) -> tuple[str, int]:
+def _describe(error: Exception) -> tuple[str, int]:
     """One line and a status for an error."""
     if isinstance(error, HTTPException):
         return error.description or "The viewer cannot answer this.", error.code or 500

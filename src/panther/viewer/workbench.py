@@ -19,7 +19,7 @@ from panther.slides import Slide, open_slide
 from panther.store import Version, version_of
 from panther.types import Prototypes
 from panther.viewer.contents import Contents, SlideEntry, load_set
-from panther.viewer.names import NEW, NamesBook, NamesNow, look
+from panther.viewer.names import NEW, NamesBook, NamesState, legend
 from panther.viewer.patches import PatchMap, read_patches, recorded_mpp
 
 OPEN_SLIDES = 8  # images kept open; each may keep 128 MiB of decoded tiles
@@ -39,17 +39,25 @@ class BusyError(InputError):
     """Too many searches at a time."""
 
 
+class InProgressError(Exception):
+    """The answer is still being computed in the background; the page shows the progress and tries again."""
+
+    def __init__(self, done: int, total: int, what: str) -> None:
+        super().__init__(what)
+        self.progress = {"done": done, "total": total, "what": what}
+
+
 @dataclass(eq=False)
 class _Entry(Generic[T]):
     version: Hashable
     value: Future[T] = field(default_factory=Future)
-    weight: int = 0  # known when the value is
+    weight: int = 0  # set with the value
 
 
 class LruCache(Generic[T]):
-    """The values used last, each computed once however many threads ask for it.
+    """The values used last, each computed once for any number of threads.
 
-    ``limit`` bounds the sum of their weights, 1 each by default; the newest value stays whatever its weight.
+    ``limit`` bounds the sum of their weights, 1 each by default; the newest value is kept even if it is heavier.
     """
 
     def __init__(self, limit: int, weigh: Callable[[T], int] = lambda value: 1) -> None:
@@ -64,7 +72,7 @@ class LruCache(Generic[T]):
     def get(self, key: Hashable, make: Callable[[], T], version: Hashable = None) -> T:
         """Value of ``key``, computed if it is not there, or of another ``version`` (of the files behind it).
 
-        Threads that ask meanwhile wait for the value or its error. Errors are not kept.
+        Threads that request it meanwhile wait for the value or its error. Errors are not kept.
         """
         with self._lock:
             entry = self._entries.get(key)
@@ -164,7 +172,7 @@ class Workbench:
         return self._prototypes.get(name, lambda: load_set(path), version_of([path]))
 
     def version(self, name: str, prototypes: str | None = None) -> Version:
-        """Changes if a file of this slide, or the set of prototypes, does: part of the key of everything cached of them."""
+        """Version of the files of a slide and of the prototypes, for everything cached of them."""
         sets = [self.contents.prototypes[self.set_name(prototypes)]] if self.contents.prototypes else []
         return version_of((*self.slide(name).files, *sets))
 
@@ -181,9 +189,9 @@ class Workbench:
 
         return self._patches.get(key, read, version)
 
-    def look(self, name: str | None = None) -> list[tuple[str, str]]:
+    def legend(self, name: str | None = None) -> list[tuple[str, str]]:
         """Title and colour (#RRGGBB) of every prototype of a set, from the names file."""
-        return look(self.names().now() if self.has_names(name) else NamesNow(NEW, {}), len(self.prototypes(name)))
+        return legend(self.names().state() if self.has_names(name) else NamesState(NEW, {}), len(self.prototypes(name)))
 
     def names(self) -> NamesBook:
         """The names file, which belongs to the first set of prototypes."""
@@ -196,7 +204,7 @@ class Workbench:
 
     @contextmanager
     def image(self, name: str) -> Iterator[Slide]:
-        """Image of a slide, opened if need be; other threads wait while one reads, because readers need not be thread-safe."""
+        """Image of a slide, opened on first use; one thread at a time, because readers need not be thread-safe."""
         entry = self.slide(name)
         if entry.image is None:
             raise UnknownError(f"{name}: no image of this slide")
@@ -204,7 +212,7 @@ class Workbench:
         if None in version:
             self._images.drop(name)
             raise InputError(f"{entry.image}: the slide is not there any more")
-        opened = self._images.get(name, lambda: self._opened(entry), version)
+        opened = self._images.get(name, partial(self._open, entry, entry.image), version)
         if not opened.lock.acquire(timeout=PATIENCE):
             raise InputError(f"{entry.image}: its storage does not respond; try again later")
         try:
@@ -218,7 +226,7 @@ class Workbench:
             opened.lock.release()
 
     def compute(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Result of a picklable function, in a worker process if there are any: a damaged file costs the request, not the server."""
+        """Result of a picklable function, in a worker process if there are any: a damaged file fails the request, not the server."""
         return map_all(partial(_call, function), [arguments], "", self.work)[0]
 
     def compute_long(self, function: Callable[..., T], *arguments: Any) -> T:
@@ -229,26 +237,23 @@ class Workbench:
         """Close all slides."""
         self._images.clear()
 
-    def _opened(self, entry: SlideEntry) -> _OpenSlide:
-        """Open an image that a worker process has opened before: one that crashes its library does so there."""
-        assert entry.image is not None
-        self.refuse_links([entry.image])
-        mpp = self._resolutions.get(
-            entry.name, lambda: self.compute(prove_image, entry, self.settings), version_of(entry.files)
-        )
-        return _OpenSlide(open_slide(entry.image, mpp))
+    def _open(self, entry: SlideEntry, image: Path) -> _OpenSlide:
+        """Open an image after a worker process has: a file that crashes its library does so there."""
+        self.refuse_links([image])
+        check = partial(self.compute, check_image, entry, self.settings)
+        return _OpenSlide(open_slide(image, self._resolutions.get(entry.name, check, version_of(entry.files))))
 
     def refuse_links(self, files: Iterable[Path]) -> None:
-        """Check again where links lead: a file may have become one since the folders were searched."""
+        """Refuse links out of the opened folders: a file may have been replaced by one since the search."""
         roots = self.contents.roots
         for file in files:
             if roots is not None and not roots.hold(file):
-                raise InputError(f"{file.name}: a link out of the opened folders, and only these may be read")
+                raise InputError(f"{file.name}: a link out of the opened folders")
 
     def readable(
         self, items: Iterable[T], files: Callable[[T], Iterable[Path]] = attrgetter("files")
     ) -> tuple[list[T], dict[str, str]]:
-        """Items whose files lie in the opened folders and, by the names of the others, why these may not be read."""
+        """Items with files in the opened folders, and the reasons against the others by their names."""
         inside, refused = [], {}
         for item in items:
             try:
@@ -259,7 +264,7 @@ class Workbench:
         return inside, refused
 
 
-def prove_image(entry: SlideEntry, settings: MapSettings) -> float | None:
+def check_image(entry: SlideEntry, settings: MapSettings) -> float | None:
     """Open an image and read a part of its smallest level, in a worker process; returns the resolution to open it with."""
     assert entry.image is not None
     try:

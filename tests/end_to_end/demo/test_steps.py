@@ -13,8 +13,8 @@ from panther.errors import InputError
 from panther.machine import cores, process_context
 from panther_demo import pipeline
 from panther_demo.cohort import CohortSettings, make_patients, tiny
-from panther_demo.pipeline import Demo, check_packages, closing, draw_cohort, mapped, steps
-from panther_demo.steps import DemoStep, Runner, command, share_server
+from panther_demo.pipeline import Demo, closing, draw_cohort, mapped, run_demo, steps
+from panther_demo.steps import Runner, command, share_server
 
 
 class Recorder:
@@ -37,49 +37,34 @@ def three(folder, second="b"):
     return [command(name, [folder / name], word) for name, word in (("one", "a"), ("two", second), ("three", "c"))]
 
 
-def test_what_is_done_is_not_done_again(tmp_path):
-    first, again = Recorder(), Recorder()
-    first.run(tmp_path, *three(tmp_path))
-    again.run(tmp_path, *three(tmp_path))
-    assert first.asked == [("a",), ("b",), ("c",)]
-    assert again.asked == []
-    assert all("done already" in line for line in again.said)
-
-
-def test_a_changed_step_and_all_after_it_run_anew(tmp_path):
-    Recorder().run(tmp_path, *three(tmp_path))
-    changed = Recorder()
-    changed.run(tmp_path, *three(tmp_path, second="other"))
-    assert changed.asked == [("other",), ("c",)]
-
-
-def test_a_step_whose_file_is_gone_or_whose_stamp_is_broken_runs_again(tmp_path):
-    Recorder().run(tmp_path, *three(tmp_path))
+def test_a_step_runs_again_after_a_change_of_it_or_of_an_earlier_one_or_without_its_file_or_stamp(tmp_path):
+    runs = [Recorder() for _ in range(4)]
+    runs[0].run(tmp_path, *three(tmp_path))
+    runs[1].run(tmp_path, *three(tmp_path))
+    runs[2].run(tmp_path, *three(tmp_path, second="other"))
     (tmp_path / "two").unlink()
     (tmp_path / ".done" / "three.json").write_text("[1")
-    again = Recorder()
-    again.run(tmp_path, *three(tmp_path))
-    assert again.asked == [("b",), ("c",)]
+    runs[3].run(tmp_path, *three(tmp_path, second="other"))
+    commands = [[arguments[0] for arguments in run.asked] for run in runs]
+    assert commands == [["a", "b", "c"], [], ["other", "c"], ["other", "c"]]
+    assert all("done already" in line for line in runs[1].said)
 
 
-def test_a_command_that_fails_stops_the_demo_and_is_tried_again(tmp_path):
-    with pytest.raises(InputError, match="`panther a` ended with exit code 2"):
-        Recorder(code=2).run(tmp_path, *three(tmp_path))
+@pytest.mark.parametrize("failure", [{"code": 2}, {"write": False}])
+def test_a_command_that_fails_or_writes_nothing_stops_the_demo_and_is_run_again(tmp_path, failure):
+    with pytest.raises(InputError, match="`panther a`"):
+        Recorder(**failure).run(tmp_path, *three(tmp_path))
     again = Recorder()
     again.run(tmp_path, *three(tmp_path))
     assert len(again.asked) == 3
 
 
-def test_a_command_that_writes_nothing_is_found_out(tmp_path):
-    with pytest.raises(InputError, match="ended without writing"):
-        Recorder(write=False).run(tmp_path, *three(tmp_path))
-
-
-def test_commands_are_printed_as_one_would_type_them(tmp_path):
+def test_commands_are_printed_as_they_are_typed(tmp_path):
     recorder = Recorder()
     recorder.run(tmp_path, command("x", [], "map", "my slide.h5", "-p", "p"))
     assert recorder.said[0] == "\n$ panther map 'my slide.h5' -p p"
-    assert str(DemoStep("y", (), ("draw", "it"), lambda: "")) == "# draw it"
+    demo = Demo(tmp_path / "my demo")
+    assert closing(demo, Runner(tmp_path, print))[-1] == f"  panther view '{tmp_path / 'my demo'}'"
 
 
 def test_every_command_of_the_demo_is_one_that_the_product_has(tmp_path):
@@ -88,9 +73,8 @@ def test_every_command_of_the_demo_is_one_that_the_product_has(tmp_path):
     app = build_app()
     for step in steps(Demo(tmp_path, tiny())):
         if step.act is None and step.arguments[0] in app:
-            _, bound, _ = app.parse_args(
-                step.arguments, exit_on_error=False, print_error=False
-            )  # refuses unknown options
+            # refuses unknown options
+            _, bound, _ = app.parse_args(step.arguments, exit_on_error=False, print_error=False)
             assert bound.arguments, step
 
 
@@ -121,15 +105,10 @@ def test_slides_with_maps_are_of_the_cohort_and_different_patients():
     assert len({name.rsplit("-", 1)[0] for name in names}) == len(names) == pipeline.MAPPED
 
 
-def test_the_demo_ends_by_telling_how_to_open_its_cohort_in_the_browser(tmp_path):
-    demo = Demo(tmp_path / "my demo")
-    assert closing(demo, Runner(tmp_path, print))[-1] == f"  panther view '{tmp_path / 'my demo'}'"
-
-
-def test_a_missing_package_is_one_sentence(monkeypatch):
-    monkeypatch.setattr(pipeline, "find_spec", lambda name: None if name in ("plotly", "timm") else object())
-    with pytest.raises(InputError, match=r"needs timm, plotly, .* pip install 'panther-wsi\[encoders,report\]'"):
-        check_packages()
+def test_missing_packages_are_refused_together(tmp_path, monkeypatch):
+    monkeypatch.setattr("panther.errors.find_spec", lambda name: None if name in ("plotly", "timm") else object())
+    with pytest.raises(InputError, match="timm, plotly"):
+        run_demo(Demo(tmp_path), print)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from panther.encoders import about, encoders, load_encoder
-from panther.encoders.weights import from_dinov2, from_huggingface, resampled_places
+from panther.encoders.weights import from_dinov2, from_huggingface, resampled_positions
 from panther.errors import InputError
 
 
@@ -244,7 +244,9 @@ def test_dinov2s_own_files_fit_beside_timms():
 
 def test_positions_of_a_larger_image_are_interpolated():
     constant = torch.cat([torch.full((1, 1, 4), 9.0), torch.full((1, 37 * 37, 4), 2.0)], 1)
-    (found,) = resampled_places({"pos_embed": constant}, {"pos_embed": torch.empty(1, 257, 4, device="meta")}).values()
+    (found,) = resampled_positions(
+        {"pos_embed": constant}, {"pos_embed": torch.empty(1, 257, 4, device="meta")}
+    ).values()
     assert found.shape == (1, 257, 4)
     assert torch.equal(found[:, 0], constant[:, 0])
     torch.testing.assert_close(found[:, 1:], torch.full((1, 256, 4), 2.0))

@@ -24,10 +24,10 @@ from panther.slides import (
     run_job,
     slide_readers,
 )
-from panther.slides.job import SlideResult, _row
+from panther.slides.job import _row
 from panther.slides.polygons import rasterise
 from panther.slides.slide import overview
-from panther.slides.steps import Planner
+from panther.slides.steps import plan_slide
 
 MPP = 4.0  # of the drawing; tissue is looked for at 8, which is level 1
 # the square 256 <= x, y < 512 of level 0 lies in these tiles of 128 pixels
@@ -111,8 +111,8 @@ def test_a_job_goes_on_over_damage_and_says_how_much_is_lost(path: Path, tmp_pat
     assert 0.10 < row["unread"] < 0.21  # 65,536 of 630,000 pixels, and the rim of their tiles
     assert "could not be decoded and counts as glass" in row["note"]
     assert report.patches > 50
-    assert run_job(refs, [TissueStep(), PatchStep(32, MPP)], Job(tmp_path / "job")).worked == 0
-    plan = Planner(Job(tmp_path / "other"), TissueStep(), PatchStep(32, MPP))(refs[0])
+    assert not run_job(refs, [TissueStep(), PatchStep(32, MPP)], Job(tmp_path / "job")).ran
+    plan = plan_slide(refs[0], Job(tmp_path / "other"), TissueStep(), PatchStep(32, MPP))
     assert plan.patches == report.patches
 
 
@@ -145,7 +145,7 @@ def test_a_job_reports_tiles_with_a_few_wrong_bytes(path: Path, tmp_path: Path) 
 )
 def test_a_slide_that_lost_more_than_a_twentieth_is_partly_read(path: Path, about: dict, status: str) -> None:
     (ref,) = list_slides([path]).refs
-    assert _row(ref, ItemResult(0, SlideResult(about=about)), {})["status"] == status
+    assert _row(ref, ItemResult(0, (about, True)), {})["status"] == status
 
 
 def test_a_sound_slide_has_nothing_lost(path: Path, tmp_path: Path) -> None:

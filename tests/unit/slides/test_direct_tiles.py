@@ -32,7 +32,7 @@ def agrees(path: Path) -> bool:
             size = int(rng.integers(1, min(width, height, 300)))
             x, y = int(rng.integers(0, width - size + 1)), int(rng.integers(0, height - size + 1))
             np.testing.assert_array_equal(pixels.read(x, y, level, size, size), by_openslide(path, level, x, y, size))
-        direct.append(pixels._alike.get(level, False))
+        direct.append(pixels._agrees.get(level, False))
     pixels.close()
     return any(direct)
 

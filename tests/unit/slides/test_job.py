@@ -75,7 +75,7 @@ def test_a_second_run_does_nothing_and_changes_no_byte(slides: Path, tmp_path: P
     run(slides, tmp_path)
     before, times = content(tmp_path), {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.*") if p.suffix != ".csv"}
     report = run(slides, tmp_path)
-    assert report.worked == 0
+    assert not report.ran
     assert content(tmp_path) == before
     assert all(path.stat().st_mtime_ns == time for path, time in times.items())
 
@@ -83,7 +83,7 @@ def test_a_second_run_does_nothing_and_changes_no_byte(slides: Path, tmp_path: P
 def test_other_settings_are_worked_out_anew(slides: Path, tmp_path: Path) -> None:
     run(slides, tmp_path)
     report = run(slides, tmp_path, (TissueStep(TissueSettings(min_area=1e9)), PatchStep(64)))
-    assert report.worked == 4
+    assert len(report.ran) == 4
     assert report.patches == 0
 
 
@@ -92,7 +92,7 @@ def test_a_missing_or_damaged_file_is_made_again(slides: Path, tmp_path: Path) -
     before = content(tmp_path)
     (tmp_path / "contours" / "s0.png").unlink()
     (tmp_path / "20x_64px_0px_overlap" / "patches" / "s1_patches.h5").write_bytes(b"half a file")
-    assert run(slides, tmp_path).worked == 2
+    assert len(run(slides, tmp_path).ran) == 2
     assert content(tmp_path) == before
 
 
@@ -114,7 +114,7 @@ def test_an_edited_or_added_annotation_is_honoured_and_never_overwritten(
     assert json.loads(path.read_text()) == edited
     assert (tmp_path / "contours" / "s0.png").read_bytes() != picture
     assert next(row for row in report.rows if row["slide"] == "s0")["tissue"] == "edited"
-    assert run(slides, tmp_path, (TissueStep(TissueSettings(min_area=20_000.0)), PatchStep(64))).worked == 0
+    assert not run(slides, tmp_path, (TissueStep(TissueSettings(min_area=20_000.0)), PatchStep(64))).ran
 
 
 def test_the_picture_shows_the_contours(slides: Path, tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_later_steps_go_on_from_the_report_of_the_earlier_ones(slides: Path, tmp
     by_name = {row["slide"]: row for row in second.rows}
     assert by_name.pop("gone")["status"] == "failed"
     assert by_name == {row["slide"]: row for row in whole.rows}
-    assert second.worked == whole.worked
+    assert second.ran == whole.ran
     assert second.remaining(refs) == list(refs)
 
 

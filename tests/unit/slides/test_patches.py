@@ -7,7 +7,7 @@ import pytest
 from phantoms import wave, wave_image, write_pyramid
 
 from panther.errors import InputError
-from panther.slides import PatchReader, Polygon, Tissue, grid, open_slide, patch_spec
+from panther.slides import PatchReader, Polygon, Tissue, open_slide, patch_spec, tile_tissue
 from panther.slides.patches import box_fraction
 from panther.slides.polygons import rasterise
 
@@ -107,7 +107,7 @@ def test_the_grid_is_exact_sorted_and_inside_the_slide(tmp_path: Path, mpp: floa
         side = spec.size_level0
         step = side - int(overlap * side / 100 + 0.5)
         expected = [(x, y) for y in range(0, 1000 - side + 1, step) for x in range(0, 1400 - side + 1, step)]
-        coords = grid(slide, spec, EVERYTHING)
+        coords = tile_tissue(slide, spec, EVERYTHING).coords
         assert coords.tolist() == [list(pair) for pair in expected]
         assert coords.dtype == np.int64
 
@@ -120,7 +120,8 @@ def test_a_patch_needs_its_fraction_of_tissue(tmp_path: Path, least: float) -> N
     with open_slide(tmp_path / "a.tif") as slide:
         spec = patch_spec(slide, 96, 0.5)
         coords = {
-            tuple(pair) for pair in grid(slide, spec, Tissue((rectangle(left, top, right, bottom),)), least).tolist()
+            tuple(pair)
+            for pair in tile_tissue(slide, spec, Tissue((rectangle(left, top, right, bottom),)), least).coords.tolist()
         }
     for x in range(0, 960 - 95, 96):
         for y in range(0, 960 - 95, 96):
@@ -157,4 +158,4 @@ def test_enlarging_a_coarse_slide_is_refused(tmp_path: Path) -> None:
 def test_a_slide_smaller_than_a_patch_has_none(tmp_path: Path) -> None:
     write_pyramid(tmp_path / "a.tif", np.zeros((90, 300, 3), np.uint8), 0.5, levels=1)
     with open_slide(tmp_path / "a.tif") as slide:
-        assert grid(slide, patch_spec(slide, 100, 0.5), EVERYTHING).shape == (0, 2)
+        assert tile_tissue(slide, patch_spec(slide, 100, 0.5), EVERYTHING).coords.shape == (0, 2)

@@ -36,7 +36,7 @@ def test_tags_are_understood(properties: dict[str, str], mpp: float, source: str
 @pytest.mark.parametrize("value", ["0.00499", "896.05", "5.01", "1e9"])
 def test_a_tag_that_cannot_be_true_is_refused_even_if_another_could(value: str) -> None:
     properties = {"openslide.mpp-x": value, "openslide.mpp-y": value, "openslide.objective-power": "20"}
-    with pytest.raises(InputError, match=r"not plausible.*`slide_mpp=.*`slide_mpp_table="):
+    with pytest.raises(InputError, match=r"`slide_mpp=.*`slide_mpp_table="):
         resolve_mpp(properties)
     assert resolve_mpp(properties, 0.5).mpp == 0.5
 
@@ -44,7 +44,7 @@ def test_a_tag_that_cannot_be_true_is_refused_even_if_another_could(value: str) 
 @pytest.mark.parametrize("properties", [{}, {"tiff.ResolutionUnit": "inch"}, {"aperio.MPP": "unknown"},
                                         {"tiff.XResolution": "1", "tiff.YResolution": "1", "tiff.ResolutionUnit": "none"}])  # fmt: skip
 def test_a_slide_that_says_nothing_is_refused(properties: dict[str, str]) -> None:
-    with pytest.raises(InputError, match=r"does not say.*`slide_mpp="):
+    with pytest.raises(InputError, match="`slide_mpp="):
         resolve_mpp(properties)
 
 
@@ -75,7 +75,7 @@ def test_an_override_must_be_plausible_too(override: float) -> None:
 def test_an_override_of_another_plausible_value_is_noted() -> None:
     assert (
         resolve_mpp({"aperio.MPP": "0.499"}, 0.25).note
-        == "the file says 0.499 um/px (aperio.MPP), 0.25 was taken as asked for"
+        == "the file says 0.499 um/px (aperio.MPP), 0.25 was requested and used"
     )
     assert not resolve_mpp({"aperio.MPP": "0.499"}, 0.5).note  # the same, rounded
     assert not resolve_mpp({"aperio.MPP": "0.00499"}, 0.5).note  # what an override is for

@@ -31,7 +31,7 @@ def slides(tmp_path: Path) -> Path:
 
 OPTIONS = {
     "no patch has enough tissue": (),
-    "0.25 was taken as asked for": ("--slide-mpp", "0.25"),
+    "0.25 was requested and used": ("--slide-mpp", "0.25"),
     "lite0 was made for 0.5 um/px and the patches have 2": ("--encoder", "lite0", "--mpp", "2"),
     "stain: belongs to the step features": ("--stain", "macenko"),
 }

@@ -137,7 +137,7 @@ def test_what_is_no_slide_is_refused_with_its_name(tmp_path: Path, name: str, co
 
 def test_sixteen_bit_and_grey_images_are_refused(tmp_path: Path) -> None:
     tifffile.imwrite(tmp_path / "a.tif", np.zeros((60, 60, 3), np.uint16), photometric="rgb")
-    with pytest.raises(InputError, match="not 8-bit RGB"):
+    with pytest.raises(InputError, match="expected 8-bit RGB"):
         open_slide(tmp_path / "a.tif", 0.5)
 
 

@@ -83,7 +83,7 @@ def test_the_grey_frame_of_a_stitched_scan_is_not_tissue(shared_data: Path, tmp_
 
 def test_a_given_resolution_that_the_file_contradicts_is_noted(slide: Path, tmp_path: Path) -> None:
     result = invoke(slide, "-o", tmp_path / "job", "--patch-size", 64, "--slide-mpp", 0.25)
-    said = "the file says 0.5 um/px (openslide.mpp), 0.25 was taken as asked for"
+    said = "the file says 0.5 um/px (openslide.mpp), 0.25 was requested and used"
     assert f"a: {said}" in result.stderr
     assert said in rows_of(tmp_path / "job")["a"]["note"]
 

@@ -10,7 +10,6 @@ from panther.slides.stain import (
     REFERENCE_STRENGTH,
     WHITE,
     NotStained,
-    check_method,
     fit_slide,
     fit_stains,
     od_of,
@@ -128,13 +127,6 @@ def test_damaged_patches_are_passed_over_in_the_sample():
     assert len(seen) == 64
     with pytest.raises(NotStained):
         fit_slide("macenko", read, places[:0])
-
-
-def test_unknown_ways_are_refused_and_augmentation_is_explained():
-    with pytest.raises(InputError, match=r"no stain normalisation 'macenk'; did you mean"):
-        check_method("macenk")
-    with pytest.raises(InputError, match=r"features are encoded once"):
-        check_method("augment")
 
 
 def test_densities_are_those_of_beer_and_lambert():

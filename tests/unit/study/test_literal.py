@@ -141,15 +141,19 @@ def defaults(function) -> dict[str, object]:
 def differences() -> list[tuple[str, object]]:
     """Settings of the literal studies that are not our defaults."""
     pairs = [
-        (defaults((networks if name in networks else aggregators)[name]), own) for name, own in literal.METHODS.items()
+        (defaults((networks if name in networks else aggregators)[name]), own)
+        for name, own in literal.LITERAL["methods"].items()
     ]
-    pairs += [(defaults(tasks[name]) | defaults(tasks[name].fit), own) for name, own in literal.LOSSES.items()]
-    pairs += [(defaults(heads["linear"]), literal.HEADS["linear"])]
-    pairs += [({f.name: f.default for f in fields(KMeansSettings)}, literal.PROTOTYPES)]
-    for kind, parts in literal.TRAINING.items():
+    pairs += [
+        (defaults(tasks[name]) | defaults(tasks[name].fit), own) for name, own in literal.LITERAL["losses"].items()
+    ]
+    pairs += [(defaults(heads["linear"]), literal.LITERAL["heads"]["linear"])]
+    pairs += [({f.name: f.default for f in fields(KMeansSettings)}, literal.LITERAL["prototypes"])]
+    for kind, parts in literal.LITERAL["training"].items():
         for part, own in parts.items():
             name = usual_preset(kind, network=part == "mil_training")
             pairs.append((vars(preset(name).train), own))
+    pairs = [(theirs, {k: tuple(v) if isinstance(v, list) else v for k, v in own.items()}) for theirs, own in pairs]
     result = [(k, v) for theirs, own in pairs for k, v in own.items() if k in theirs and theirs[k] != v]
     return list(dict.fromkeys(result))
 

@@ -1,5 +1,6 @@
-"""A browser of few words: cookies, headers, status and bytes, over real sockets; and what a page says of a slide."""
+"""Clients of the viewer: Flask's, and a small browser over real sockets with cookies."""
 
+import io
 import json
 from http.cookiejar import CookieJar
 from pathlib import Path
@@ -8,7 +9,9 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import HTTPCookieProcessor, Request, build_opener
 
+import numpy as np
 from flask.testing import FlaskClient
+from PIL import Image
 
 from panther.errors import InputError
 from panther.viewer.contents import Contents, find_contents
@@ -17,12 +20,20 @@ from panther.viewer.workbench import Workbench
 
 
 def entered(place: Path | Contents | Workbench) -> FlaskClient:
-    """A browser that was let in, of a folder, its contents or a workbench over them."""
+    """A client with the cookie, for a folder, its contents or a workbench over them."""
     contents = find_contents(place) if isinstance(place, Path) else place
     guard = Guard()
     client = make_app(contents if isinstance(contents, Workbench) else Workbench(contents), guard).test_client()
     assert client.get(f"/?token={guard.token}").status_code == 200
     return client
+
+
+def picture(client: FlaskClient, address: str, mode: str = "RGBA") -> np.ndarray:
+    """Pixels (h, w, channels) of a picture that a route returns."""
+    answer = client.get(address)
+    assert answer.status_code == 200, answer.get_json()
+    with Image.open(io.BytesIO(answer.data)) as image:
+        return np.asarray(image.convert(mode))
 
 
 class Answer(NamedTuple):
@@ -59,8 +70,8 @@ class Browser:
                 return Answer(error.code, error.read(), error.headers)
 
 
-def sentence(bench: Workbench, name: str) -> str:
-    """What a page says of the slide: of its features, or why it cannot be opened."""
+def notes_of(bench: Workbench, name: str) -> str:
+    """Notes of a slide's page, or why it cannot be opened."""
     try:
         return " ".join(bench.patches(name).notes)
     except InputError as error:

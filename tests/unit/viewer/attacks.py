@@ -14,16 +14,9 @@ from werkzeug.datastructures import ImmutableMultiDict
 
 OWN = {"Origin": "http://localhost"}  # of the page that the test client shows
 USUAL = {"name": "S0", "slide": "S0", "layer": "prototypes", "study": "run", "kind": "png", "ending": "png"}
-HARMLESS = {
-    "pixels": "128",
-    "x": "0",
-    "y": "0",
-    "side": "64",
-    "size": "64",
-    "width": "64",
-    "height": "64",
-    "plane": "pca",
-}
+HARMLESS = {"pixels": "128", "x": "0", "y": "0", "plane": "pca"} | dict.fromkeys(
+    ("side", "size", "width", "height"), "64"
+)
 HOSTILE = (
     "..",
     "../outside/secret.txt",
@@ -43,8 +36,8 @@ HOSTILE = (
 )
 
 
-class Seen(ImmutableMultiDict):
-    """Query of a request that remembers what was looked for."""
+class RecordingQuery(ImmutableMultiDict):
+    """Query of a request that records the names that were looked up."""
 
     names: ClassVar[set[str]] = set()
 
@@ -105,13 +98,13 @@ def refused(response) -> bool:
     return 400 <= response.status_code < 500
 
 
-def asked_of(guest: FlaskClient, rule) -> dict[str, str]:
-    """Query of a route that answers: what it looks for, with harmless values where there are any."""
+def query_of(guest: FlaskClient, rule) -> dict[str, str]:
+    """Query of a route that answers: the names that it looks up, with harmless values where there are some."""
     query: dict[str, str] = {}
     while True:
-        Seen.names.clear()
+        RecordingQuery.names.clear()
         guest.get(address(rule), query_string={name: value for name, value in query.items() if value})
-        found = {name: HARMLESS.get(name, "") for name in sorted(Seen.names - {"token"})}
+        found = {name: HARMLESS.get(name, "") for name in sorted(RecordingQuery.names - {"token"})}
         if found.keys() <= query.keys():
             return query
         query |= found
@@ -119,7 +112,7 @@ def asked_of(guest: FlaskClient, rule) -> dict[str, str]:
 
 def attacks(guest: FlaskClient, rule) -> Iterator[tuple[str, dict[str, str]]]:
     """Address and query, one of whose parameters is hostile."""
-    query = asked_of(guest, rule)
+    query = query_of(guest, rule)
     harmless = {name: value for name, value in query.items() if value}
     for name in rule.arguments:
         yield from ((address(rule, **{name: value}), harmless) for value in HOSTILE)

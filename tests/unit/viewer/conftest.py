@@ -1,4 +1,4 @@
-"""A small cohort, a workbench over it, a client that is let in, and the real server."""
+"""A small cohort, a workbench over it, clients with and without access, and the real server."""
 
 import shutil
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from panther.viewer.serve import Viewer
 from panther.viewer.server import Guard, make_app
 from panther.viewer.workbench import Workbench
 from viewer.asking import entered
-from viewer.attacks import Seen
+from viewer.attacks import RecordingQuery
 from viewer.small_cohort import SECRET, write_cohort
 from viewer.small_study import write_study
 
@@ -40,13 +40,13 @@ def class_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def cohort_folder(written_cohort: Path, tmp_path: Path) -> Path:
-    """A copy of one's own."""
+    """A copy for one test."""
     return Path(shutil.copytree(written_cohort, tmp_path / "cohort"))
 
 
 @pytest.fixture
 def outside(cohort_folder: Path) -> Path:
-    """A folder that was not opened, with a file that nobody may read."""
+    """A folder that was not opened, with a file that must not be read."""
     folder = cohort_folder.parent / "outside"
     folder.mkdir()
     (folder / "secret.txt").write_bytes(SECRET)
@@ -61,40 +61,40 @@ def bench(cohort_folder: Path) -> Workbench:
 
 @pytest.fixture
 def client(bench: Workbench) -> FlaskClient:
-    """A browser that was let in."""
+    """A client with the cookie."""
     return entered(bench)
 
 
 @pytest.fixture
 def viewer(bench: Workbench) -> Iterator[Viewer]:
-    """The real server, on a port of its own."""
+    """The real server."""
     with Viewer(bench) as running:
         yield running
 
 
 @pytest.fixture
 def guard() -> Guard:
-    """Who is let in, by `app`."""
+    """Requirements of `app`."""
     return Guard()
 
 
 @pytest.fixture
 def app(bench: Workbench, guard: Guard) -> Flask:
-    """The application; what it looks for in a query is remembered."""
+    """The application; names that it looks up in a query are recorded."""
     made = make_app(bench, guard)
-    made.request_class = type("Request", (made.request_class,), {"parameter_storage_class": Seen})
+    made.request_class = type("Request", (made.request_class,), {"parameter_storage_class": RecordingQuery})
     return made
 
 
 @pytest.fixture
 def stranger(app: Flask) -> FlaskClient:
-    """Somebody without a cookie."""
+    """A client without a cookie."""
     return app.test_client()
 
 
 @pytest.fixture
 def guest(app: Flask, guard: Guard) -> FlaskClient:
-    """Somebody who was let in."""
-    found = app.test_client()
-    assert found.get(f"/?token={guard.token}").status_code == 200
-    return found
+    """A client of `app` with the cookie."""
+    client = app.test_client()
+    assert client.get(f"/?token={guard.token}").status_code == 200
+    return client

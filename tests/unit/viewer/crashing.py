@@ -1,4 +1,4 @@
-"""What worker processes are sent in tests of faults; in a module of its own, because they import it."""
+"""Items and functions for worker processes, in a separate module, because they import it."""
 
 import os
 import signal
@@ -30,7 +30,3 @@ def wait_for(path: Path) -> str:
 
 def twice(number: int) -> int:
     return 2 * number
-
-
-def own_process() -> int:
-    return os.getpid()

@@ -1,7 +1,5 @@
 """Overlays lie on the slide to the pixel, at every zoom: against patches compared one by one with every pixel's centre."""
 
-import io
-
 import numpy as np
 import pytest
 import tifffile
@@ -17,7 +15,7 @@ from panther.viewer.contents import find_contents
 from panther.viewer.tiles import pyramid as pyramid_module
 from panther.viewer.tiles.pyramid import Cells, Pyramid, Window
 from panther.viewer.workbench import Workbench
-from viewer.asking import entered
+from viewer.asking import entered, picture
 
 RGB = rgb_values(PALETTE).tolist()
 
@@ -122,16 +120,9 @@ def write_board(folder, side, downsample, keep):
     (folder / "features").mkdir()
     with tifffile.TiffWriter(folder / "slides" / "board.tif", bigtiff=True) as file:
         for number, level in enumerate(levels):
-            file.write(
-                level,
-                tile=(128, 128),
-                photometric="rgb",
-                compression="zlib",
-                subfiletype=int(number > 0),
-                metadata=None,
-                resolution=(2e4, 2e4),
-                resolutionunit="CENTIMETER",
-            )
+            resolution = {"resolution": (2e4, 2e4), "resolutionunit": "CENTIMETER"}
+            layout = {"tile": (128, 128), "photometric": "rgb", "compression": "zlib", "metadata": None}
+            file.write(level, subfiletype=int(number > 0), **layout, **resolution)
     corners = lattice(side, columns, rows)[keep(columns * rows)]
     labels = corners.sum(1) // side % 2
     write_bag(folder / "features" / "board.h5", np.eye(2)[labels], corners, patch_size=side, patch_size_level0=side)
@@ -160,10 +151,10 @@ def test_a_chequerboard_matches_its_overlay_at_every_zoom(tmp_path, side, downsa
                 window = found.window(zoom, x, y)
                 around = under(corners, side, window.wider(3))
                 index = around[3:-3, 3:-3]
-                seen = shown(client, f"/layers/board/prototypes/{zoom}/{x}/{y}.png", "RGBA")
+                seen = picture(client, f"/layers/board/prototypes/{zoom}/{x}/{y}.png", "RGBA")
                 assert (seen[index >= 0] == colours[labels[index[index >= 0]]]).all()
                 assert (seen[index < 0] == 0).all()
-                image = shown(client, f"/tiles/board/{zoom}/{x}/{y}.jpg", "RGB").astype(int)
+                image = picture(client, f"/tiles/board/{zoom}/{x}/{y}.jpg", "RGB").astype(int)
                 inside = surrounded(around, 3) & (index >= 0)  # JPEG and averaging blur the borders, by less than this
                 wrong = np.abs(image[inside] - BOARD[labels[index[inside]]]).max(-1, initial=0) > 60
                 assert not wrong.any()
@@ -178,14 +169,7 @@ def surrounded(index, margin):
     return same[margin:-margin, margin:-margin]
 
 
-def shown(client, address, mode):
-    answer = client.get(address)
-    assert answer.status_code == 200
-    with Image.open(io.BytesIO(answer.data)) as image:
-        return np.asarray(image.convert(mode))
-
-
-def test_patches_without_an_image_lie_on_a_canvas_of_their_own(tmp_path):
+def test_patches_without_an_image_lie_on_a_blank_canvas(tmp_path):
     (tmp_path / "features").mkdir()
     corners = lattice(223, 5, 4, (100_001, 50_003))
     write_bag(tmp_path / "features" / "a.h5", np.eye(2)[corners.sum(1) % 2], corners, patch_size_level0=223)

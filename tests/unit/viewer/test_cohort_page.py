@@ -1,4 +1,4 @@
-"""The cohort page's routes: places and colours, beside independent computations."""
+"""Routes of the cohort page: positions and colours, against independent computations."""
 
 import sys
 import time
@@ -13,7 +13,7 @@ import pytest
 import panther
 from panther.models.model import save_model
 from panther.storage.clinical import read_clinical
-from panther.viewer.cohort.units import columns_of, joined
+from panther.viewer.cohort.units import columns_of, unit_value
 from panther.viewer.contents import find_contents
 from viewer.asking import entered
 
@@ -21,7 +21,7 @@ HERE = {"Origin": "http://localhost"}
 
 
 def ask(client, address, **options):
-    """The answer, when it is no longer being computed."""
+    """Status and answer, when the computation has ended."""
     for _ in range(600):
         response = client.get(address, query_string=options)
         content = response.get_json()
@@ -29,7 +29,7 @@ def ask(client, address, **options):
             return response.status_code, content
         assert content["progress"]["done"] <= content["progress"]["total"]
         time.sleep(0.05)
-    raise AssertionError("it is computed without end")
+    raise AssertionError("the computation does not end")
 
 
 def places(content):
@@ -77,14 +77,14 @@ def test_a_slide_whose_features_are_damaged_is_left_out_and_named(cohort_folder)
     assert any("S2" in note for note in found["notes"])
 
 
-def test_what_can_be_chosen_is_listed(client):
+def test_levels_planes_and_colours_are_listed(client):
     found = client.get("/api/cohort").get_json()
     assert found["levels"] == ["slides", "patients"]
     assert [plane["id"] for plane in found["planes"]] == ["pca:embeddings", "pca:pi"]
     assert found["colour"] == "column:subtype"
     titles = {colour["id"]: colour["title"] for colour in found["colours"]}
     assert titles["pi:0"] == "π of C0 stroma"
-    assert "column:slide_id" not in titles  # it only says who they are
+    assert "column:slide_id" not in titles  # identifiers
     assert found["rows"][3] == {
         "column:subtype": "b", "column:os_survival_days": 900.0, "column:os_censorship": "1",
         "name": "S3", "patient": "P1", "slides": ["S3"],
@@ -160,59 +160,37 @@ def test_predictions_of_a_model_are_those_of_panther_predict(cohort_folder):
     assert found["notes"] == ["subtype was trained on 6 of these 6 slides: their predictions are no test."]
 
 
-@pytest.mark.parametrize(
-    ("options", "status"),
-    [
-        ({"plane": "umap:nothing"}, 404),
-        ({"plane": "pca:pi", "colour": "pi:99"}, 404),
-        ({"plane": "pca:pi", "colour": "pi:-1"}, 404),
-        ({"plane": "pca:pi", "colour": "column:../../etc/passwd"}, 404),
-        ({"plane": "pca:pi", "colour": "study:none:risk"}, 404),
-        ({"plane": "pca:pi", "colour": "model:none:risk"}, 404),
-        ({"plane": "pca:pi", "colour": "<script>"}, 404),
-        ({"plane": "pca:pi", "level": "cells"}, 422),
-        ({"plane": "pca:pi", "set": "../prototypes"}, 404),
-    ],
-)
-def test_what_is_not_there_is_said_in_a_sentence(client, options, status):
-    found, content = ask(client, "/api/cohort/points", **options)
-    assert found == status
-    assert len(content["error"]) > 20
-
-
-def only(contents, count):
-    """The first slides alone."""
-    return replace(contents, slides=dict(list(contents.slides.items())[:count]))
+def test_unknown_planes_colours_levels_and_sets_are_refused(client):
+    colours = ("pi:99", "pi:-1", "column:../../etc/passwd", "study:none:risk", "model:none:risk", "<script>")
+    unknown = [{"plane": "umap:nothing"}, {"set": "../prototypes"}, *({"colour": colour} for colour in colours)]
+    for options in unknown:
+        status, content = ask(client, "/api/cohort/points", **{"plane": "pca:pi"} | options)
+        assert status == 404, options
+        assert content["error"]
+    assert ask(client, "/api/cohort/points", plane="pca:pi", level="cells")[0] == 422
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_cohort_of_a_few_slides_is_drawn(cohort_folder, count):
-    client = entered(only(find_contents(cohort_folder), count))
+    contents = find_contents(cohort_folder)
+    client = entered(replace(contents, slides=dict(list(contents.slides.items())[:count])))
     for plane in ("pca:embeddings", "pca:pi"):
         status, found = ask(client, "/api/cohort/points", plane=plane, colour="column:subtype")
         assert status == 200
         assert len(places(found)) == count
 
 
-def test_without_table_and_embeddings_prototypes_colour_the_points(cohort_folder):
-    client = entered(replace(find_contents(cohort_folder), table=None, embeddings=None))
-    found = client.get("/api/cohort").get_json()
-    assert found["colour"] == "pi:0"
-    assert found["columns"] == []
+def test_without_table_embeddings_or_prototypes_the_others_are_used(cohort_folder):
+    contents = find_contents(cohort_folder)
+    client = entered(replace(contents, table=None, embeddings=None))
+    page = client.get("/api/cohort").get_json()
+    assert (page["colour"], page["columns"]) == ("pi:0", [])
     assert ask(client, "/api/cohort/points", plane="pca:pi", colour="pi:0")[0] == 200
-
-
-def test_with_nothing_to_place_slides_by_one_sentence_says_so(cohort_folder):
-    client = entered(replace(find_contents(cohort_folder), embeddings=None, prototypes={}))
-    found = client.get("/api/cohort").get_json()
-    assert found["planes"] == []
-    assert "panther prototypes" in found["notes"][0]
-    assert len(found["rows"]) == 6
-
-
-def test_embeddings_without_prototypes_still_place_and_colour(cohort_folder):
-    client = entered(replace(find_contents(cohort_folder), prototypes={}))
+    client = entered(replace(contents, prototypes={}))
     assert ask(client, "/api/cohort/points", plane="pca:embeddings", colour="pi:1")[0] == 200
+    page = entered(replace(contents, embeddings=None, prototypes={})).get("/api/cohort").get_json()
+    assert (page["planes"], len(page["rows"])) == ([], 6)
+    assert "panther prototypes" in page["notes"][0]
 
 
 def test_embeddings_of_other_slides_are_not_used(cohort_folder):
@@ -225,7 +203,7 @@ def test_embeddings_of_other_slides_are_not_used(cohort_folder):
     assert "other0" in found["notes"][0]
 
 
-def test_embeddings_with_nan_are_left_out_and_damaged_ones_said(cohort_folder):
+def test_embeddings_with_nan_are_left_out_and_a_damaged_file_is_noted(cohort_folder):
     path = cohort_folder / "slides.h5ad"
     table = anndata.read_h5ad(path)
     table.X[2, 5] = np.nan
@@ -255,5 +233,5 @@ def test_columns_are_numbers_names_or_constant(tmp_path):
     assert found["age"].values == {"S0": 61, "S3": 48.5, "S4": 70, "S5": 52}
     assert found["grade"].kind == "category"
     assert found["empty"].values == {}
-    assert joined(found["age"].values, ["S0", "S1", "S4"]) == 65.5
-    assert joined(found["name"].values, ["S1", "S2"]) == "several"
+    assert unit_value(found["age"].values, ["S0", "S1", "S4"]) == 65.5
+    assert unit_value(found["name"].values, ["S1", "S2"]) == "several"

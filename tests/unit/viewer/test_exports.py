@@ -1,25 +1,21 @@
-"""What is taken away: pictures of the view, and regions."""
+"""Exports: pictures of the view, and regions."""
 
-import io
 import json
 import re
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from explain.known_regions import COLOURS, HEIGHT, SIDE, WIDTH, tissue_at
 from panther.explain.palette import PALETTE, rgb_values
-from panther.viewer.tiles.export import composed
+from panther.viewer.tiles.export import blend
+from viewer.asking import picture
 
 RGB = rgb_values(PALETTE).tolist()
 
 
 def exported(client, address):
-    answer = client.get(address)
-    assert answer.status_code == 200, answer.get_json()
-    with Image.open(io.BytesIO(answer.data)) as image:
-        return np.asarray(image.convert("RGB")).astype(int)
+    return picture(client, address, "RGB").astype(int)
 
 
 def seen_in(picture, width=400, height=300):
@@ -28,13 +24,13 @@ def seen_in(picture, width=400, height=300):
 
 
 def test_the_view_is_in_the_picture_pixel_for_pixel(client):
-    picture = exported(client, "/export/S0.png?x=300&y=200&width=400&height=300&pixels=400")
+    image = exported(client, "/export/S0.png?x=300&y=200&width=400&height=300&pixels=400")
     x, y = np.meshgrid(np.arange(300, 700) + 0.5, np.arange(200, 500) + 0.5)
     expected = COLOURS[tissue_at(x, y)].astype(int)
-    assert (seen_in(picture)[:200] == expected[:200]).all()  # below is the scale bar
-    bar = (seen_in(picture)[288] == 34).all(-1).nonzero()[0]
+    assert (seen_in(image)[:200] == expected[:200]).all()  # below is the scale bar
+    bar = (seen_in(image)[288] == 34).all(-1).nonzero()[0]
     assert len(bar) == pytest.approx(100, abs=2)  # 50 um of 0.5 um per pixel; its ends are smoothed
-    assert (picture[:30].min(), picture[:, :14].min()) == (34, 255)  # title in ink, white around
+    assert (image[:30].min(), image[:, :14].min()) == (34, 255)  # title in ink, white around
 
 
 def test_layers_lie_over_the_slide_with_their_opacity(client, bench):
@@ -61,46 +57,38 @@ def test_an_svg_has_its_title_and_legend_as_text(client):
     assert "filename=S0.svg" in answer.headers["Content-Disposition"]
 
 
-def test_values_have_a_colour_bar_that_says_what_is_shown(client):
+def test_the_colour_bar_of_values_has_the_shown_range(client):
     words = re.sub("<[^>]+>", " ", client.get("/export/S0.svg?layer=posterior&prototype=1&low=0.25&pixels=300").text)
     assert "tumour nest" in words
     assert "share of the patch, shown from 0.25 to 1" in words
 
 
 def test_without_an_image_patches_are_drawn_on_white(client):
-    picture = exported(client, "/export/S4.png?layer=prototypes&pixels=500")
+    image = exported(client, "/export/S4.png?layer=prototypes&pixels=500")
     for c in range(3):
-        assert (np.abs(picture - RGB[c]).max(-1) == 0).sum() > 500
+        assert (np.abs(image - RGB[c]).max(-1) == 0).sum() > 500
 
 
-@pytest.mark.parametrize(
-    ("query", "culprit"),
-    [
-        ("width=-3", "width"),
-        ("x=nan", "x: found 'nan'"),
-        ("pixels=1000000", "4096"),
-        ("pixels=3.5", "pixels"),
-        ("layer=prototypes&opacity=7", "opacity"),
-        ("width=1e300", "width"),
-        ("width=5000&height=0.001", "5000 x 0.001"),
-    ],
-)
-def test_a_view_that_makes_no_sense_is_refused(client, query, culprit):
-    answer = client.get(f"/export/S0.png?{query}")
-    assert answer.status_code == 422
-    assert culprit in answer.get_json()["error"]
-
-
-@pytest.mark.parametrize(
-    "address", ["S0.png?layer=wishes", "nobody.png", "nobody.geojson", "S0.exe", "S0.png?layer=attention"]
-)
-def test_what_is_not_there_cannot_be_taken_away(client, address):
-    assert client.get(f"/export/{address}").status_code == 404
+def test_a_wrong_view_is_refused(client):
+    for query, culprit in {
+        "width=-3": "width",
+        "x=nan": "x: found 'nan'",
+        "pixels=1000000": "4096",
+        "pixels=3.5": "pixels",
+        "layer=prototypes&opacity=7": "opacity",
+        "width=1e300": "width",
+        "width=5000&height=0.001": "5000 x 0.001",
+    }.items():
+        answer = client.get(f"/export/S0.png?{query}")
+        assert answer.status_code == 422, query
+        assert culprit in answer.get_json()["error"]
+    for unknown in ("S0.png?layer=wishes", "nobody.png", "nobody.geojson", "S0.exe", "S0.png?layer=attention"):
+        assert client.get(f"/export/{unknown}").status_code == 404, unknown
 
 
 def test_a_tall_view_stays_within_limits(client):
-    picture = exported(client, f"/export/S0.png?x=0&y=0&width=40&height={HEIGHT}&pixels=2000")
-    assert picture.shape[0] < 4096 + 300
+    image = exported(client, f"/export/S0.png?x=0&y=0&width=40&height={HEIGHT}&pixels=2000")
+    assert image.shape[0] < 4096 + 300
 
 
 def test_regions_have_the_names_and_cover_their_patches(client, bench):
@@ -119,5 +107,5 @@ def test_regions_have_the_names_and_cover_their_patches(client, bench):
 def test_colours_are_mixed_by_opacity():
     grey = np.full((1, 2, 3), 100, np.uint8)
     layer = np.array([[[200, 0, 100, 255], [200, 0, 100, 0]]], np.uint8)
-    assert composed(grey, [(layer, 0.25)]).tolist() == [[[125, 75, 100], [100, 100, 100]]]
-    assert composed(grey, [(layer, 1.0), (layer, 0.5)]).tolist() == [[[200, 0, 100], [100, 100, 100]]]
+    assert blend(grey, [(layer, 0.25)]).tolist() == [[[125, 75, 100], [100, 100, 100]]]
+    assert blend(grey, [(layer, 1.0), (layer, 0.5)]).tolist() == [[[200, 0, 100], [100, 100, 100]]]

@@ -1,8 +1,6 @@
 """Hostile parameters, bodies and names: nothing else is read or written, and data stays data."""
 
-from panther.viewer.contents import find_contents
-from panther.viewer.server import Guard, make_app
-from panther.viewer.workbench import Workbench
+from viewer.asking import entered
 from viewer.attacks import HOSTILE, OWN, address, attacks, opened_files, routes
 from viewer.small_cohort import SECRET
 
@@ -10,28 +8,23 @@ from viewer.small_cohort import SECRET
 def test_no_route_reads_anything_outside_the_opened_folders_whatever_its_parameters_say(app, guest, outside):
     tried = 0
     for rule in routes(app):
-        for where, query in attacks(guest, rule):
+        for attack in attacks(guest, rule):
             with opened_files() as files:
-                response = guest.get(where, query_string=query)
+                response = guest.get(attack[0], query_string=attack[1])
             tried += 1
-            assert response.status_code < 500, (where, query, response.data[:300])
-            assert SECRET not in response.data, (where, query)
-            assert b"root:" not in response.data, (where, query)
-            assert not [file for file in files if file.startswith(str(outside)) or file == "/etc/passwd"], (
-                where,
-                query,
-            )
+            assert response.status_code < 500, (attack, response.data[:300])
+            assert SECRET not in response.data, attack
+            assert b"root:" not in response.data, attack
+            assert not [file for file in files if file.startswith(str(outside)) or file == "/etc/passwd"], attack
             if response.mimetype == "text/html":
-                assert b"alert(1)" not in response.data, (where, query)
+                assert b"alert(1)" not in response.data, attack
             assert response.headers["X-Content-Type-Options"] == "nosniff"
     assert tried > 500
 
 
+FIELDS = ("prototype", "name", "note", "group", "colour", "version", "set", "slides", "path")
 BODIES = (
-    *(
-        dict.fromkeys(("prototype", "name", "note", "group", "colour", "version", "set", "slides", "path"), value)
-        for value in HOSTILE
-    ),
+    *(dict.fromkeys(FIELDS, value) for value in HOSTILE),
     {"prototype": 0, "name": "../outside/x", "version": "../outside/x", "path": "/etc/passwd", "file": "../outside/x"},
     {"prototype": [[[]]], "slides": {"a": 1}, "a": None, "b": 1e308},
     [],
@@ -43,10 +36,8 @@ BODIES = (
 
 def test_nothing_but_the_names_file_is_ever_written(app, guest, outside, cohort_folder):
     def files() -> dict[str, bytes]:
-        everything = [path for path in cohort_folder.parent.rglob("*") if path.is_file()]
-        return {
-            str(path): path.read_bytes() for path in everything if path.parent != cohort_folder or path.stem != "names"
-        }
+        paths = [path for path in cohort_folder.parent.rglob("*") if path.is_file()]
+        return {str(path): path.read_bytes() for path in paths if path.parent != cohort_folder or path.stem != "names"}
 
     before = files()
     for rule in routes(app, "POST"):
@@ -68,16 +59,13 @@ def test_a_slide_with_a_hostile_name_is_data_everywhere(cohort_folder, tmp_path)
     (cohort_folder / "features" / "S5.h5").rename(cohort_folder / "features" / f"{name}.h5")
     (cohort_folder / "features" / "S4.h5").rename(cohort_folder / "features" / "-...h5")
     (cohort_folder / "names.yaml").write_text(f"C0: {SCRIPT}\n")
-    bench, guard = Workbench(find_contents(cohort_folder)), Guard()
-    app = make_app(bench, guard)
-    client = app.test_client()
-    client.get(f"/?token={guard.token}")
-    assert {name, "-.."} <= set(bench.contents.slides)
-    for rule in routes(app):
+    client = entered(cohort_folder)
+    names = [slide["name"] for slide in client.get("/api/contents").get_json()["slides"]]
+    assert {name, "-.."} <= set(names)
+    for rule in routes(client.application):
         for slide in (name, "-..", ".."):
             response = client.get(address(rule, name=slide, slide=slide))
             assert response.status_code < 500, (rule.rule, response.data[:300])
             if response.mimetype in ("text/html", "image/svg+xml"):
                 assert b"<script>alert" not in response.data
                 assert b"<img src=x" not in response.data
-    assert name in [one["name"] for one in client.get("/api/contents").get_json()["slides"]]

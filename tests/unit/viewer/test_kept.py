@@ -1,4 +1,4 @@
-"""What the viewer keeps: made once, replaced when its files change, bounded however many slides are looked at."""
+"""The cache of the viewer: values are made once, replaced when their files change, and bounded for any number of slides."""
 
 import gc
 import os
@@ -11,7 +11,6 @@ import pytest
 
 from panther.engine import open_executor
 from panther.errors import InputError
-from panther.store import version_of
 from panther.viewer.contents import Contents, find_contents
 from panther.viewer.workbench import MAPS, OPEN_SLIDES, LruCache, Workbench
 
@@ -20,7 +19,7 @@ def fail() -> None:
     raise InputError("no")
 
 
-def test_what_fails_is_not_kept_and_leaves_nothing_behind():
+def test_errors_are_not_kept():
     cache = LruCache(4)
     for number in range(100):
         with pytest.raises(InputError):
@@ -29,7 +28,7 @@ def test_what_fails_is_not_kept_and_leaves_nothing_behind():
     assert cache.get(7, lambda: "yes") == "yes"
 
 
-def test_a_value_is_made_once_however_many_ask_and_its_failure_is_theirs_too():
+def test_a_value_is_made_once_for_many_threads_and_all_of_them_get_its_error():
     cache, made, go_on = LruCache(4), [], threading.Event()
 
     def make() -> None:
@@ -89,7 +88,7 @@ def visit_all(bench: Workbench, names: list[str]) -> None:
             slide.read_region(0, 0, 0, 256, 256)
 
 
-def test_what_is_kept_of_many_slides_is_bounded(cohort_folder, monkeypatch):
+def test_memory_of_many_slides_is_bounded(cohort_folder, monkeypatch):
     contents = many_slides(cohort_folder, 3 * OPEN_SLIDES)
     bench = Workbench(contents)
     handles = psutil.Process().num_fds()
@@ -101,10 +100,10 @@ def test_what_is_kept_of_many_slides_is_bounded(cohort_folder, monkeypatch):
     assert len(bench._images) == 0
 
 
-def test_a_slide_that_is_forgotten_while_it_is_read_is_closed_by_its_reader(cohort_folder):
+def test_a_slide_that_is_evicted_while_it_is_read_stays_open_until_then(cohort_folder):
     bench = Workbench(many_slides(cohort_folder, OPEN_SLIDES + 2))
     with bench.image("M0000") as slide:
-        for number in range(1, OPEN_SLIDES + 2):  # nobody waits for M0000
+        for number in range(1, OPEN_SLIDES + 2):  # M0000 is evicted
             with bench.image(f"M{number:04d}"):
                 pass
         assert slide.read_region(0, 0, 0, 8, 8).shape == (8, 8, 3)
@@ -126,12 +125,3 @@ def test_memory_is_flat_over_a_thousand_slides(cohort_folder):
         grown = here.memory_info().rss - before
         print(f"{before / 2**20:.0f} MiB after 200 slides, {grown / 2**20:+.1f} MiB after 1,000")
         assert grown < 64 * 2**20
-
-
-def test_a_version_tells_files_that_are_not_there(tmp_path):
-    file = tmp_path / "a"
-    assert version_of([file]) == (None,)
-    file.write_text("x")
-    first = version_of([file])
-    file.write_text("xy")
-    assert first != version_of([file])

@@ -1,11 +1,9 @@
 """Layers that models and classifiers give: their own numbers, on the right patches."""
 
-import io
 import shutil
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import panther
 from explain.known_regions import COLOURS, SIDE
@@ -26,7 +24,7 @@ from panther.slides.polygons import Polygon, Tissue, write_contours
 from panther.storage.bags import list_bags
 from panther.viewer.contents import find_contents
 from panther.viewer.workbench import Workbench
-from viewer.asking import entered
+from viewer.asking import entered, picture
 
 RGB = rgb_values(PALETTE).tolist()
 
@@ -59,12 +57,9 @@ def with_models(written_cohort, tmp_path_factory):
         corners = places[ref.sample].astype(int).tolist()
         lines += [f"{ref.sample},{x},{y},{'abc'[k]}" for (x, y), k in zip(corners, nearest, strict=True)]
     (folder / "labels.csv").write_text("\n".join(lines))
+    labels, output = folder / "labels.csv", folder / "agreement"
     panther.concordance(
-        folder / "features",
-        folder / "prototypes.safetensors",
-        patch_labels=folder / "labels.csv",
-        output=folder / "agreement",
-        maps=False,
+        folder / "features", folder / "prototypes.safetensors", patch_labels=labels, output=output, maps=False
     )
     (folder / "labels.csv").unlink()
     outlines = folder / "contours_geojson"
@@ -81,8 +76,7 @@ def models(with_models):
 
 @pytest.fixture
 def page(models):
-    client = entered(models)
-    return client
+    return entered(models)
 
 
 def layers(page, name="S0", **query):
@@ -97,10 +91,7 @@ def patch_colours(page, models, address, name="S0"):
     for x, y in (found.corners + SIDE // 2).astype(int).tolist():
         tile = x // 256, y // 256
         if tile not in tiles:
-            answer = page.get(address.format(*tile))
-            assert answer.status_code == 200, answer.get_json()
-            with Image.open(io.BytesIO(answer.data)) as image:
-                tiles[tile] = np.asarray(image.convert("RGBA"))
+            tiles[tile] = picture(page, address.format(*tile))
         colours.append(tiles[tile][y % 256, x % 256])
     return np.array(colours)
 
@@ -109,7 +100,7 @@ def on_scale(parts, scale):
     return heat_colours(np.round(np.asarray(parts) * 254) / 254, scale).astype(int)
 
 
-def test_layers_of_models_are_listed_and_their_limits_told_when_asked_for(page):
+def test_layers_of_models_are_listed_and_computed_on_request(page):
     found, notes = layers(page)
     assert list(found) == ["prototypes", "posterior", "attribution", "attention", "classes", "grid", "outline"]
     assert notes == []
@@ -141,7 +132,7 @@ def test_attribution_shows_what_each_patchs_prototype_adds(page, models, with_mo
     assert "'z'" in refused.get_json()["error"]
 
 
-def test_attention_is_the_networks_own_by_rank_or_in_proportion(page, models, with_models):
+def test_attention_is_that_of_the_network_by_rank_or_in_proportion(page, models, with_models):
     bag = list_bags(with_models / "features").refs[0].open()
     weights = attention(bag, load_model(with_models / "abmil.safetensors")).weights[:, 0]
     seen = patch_colours(page, models, "/layers/S0/attention/3/{}/{}.png?model=abmil&scale=linear")
@@ -166,13 +157,11 @@ def test_classes_are_those_of_the_agreement(page, models):
 
 def test_an_agreement_with_other_prototypes_gives_no_classes(with_models, tmp_path):
     folder = shutil.copytree(with_models, tmp_path / "other")
-    text = (folder / "agreement" / "concordance.json").read_text()
-    (folder / "agreement" / "concordance.json").write_text(
-        text.replace('"prototypes_hash": "', '"prototypes_hash": "0')
-    )
+    file = folder / "agreement" / "concordance.json"
+    file.write_text(file.read_text().replace('"prototypes_hash": "', '"prototypes_hash": "0'))
     client = entered(folder)
     assert "classes" not in layers(client)[0]
-    (folder / "agreement" / "concordance.json").write_text("{")
+    file.write_text("{")
     found, notes = layers(client)
     assert "classes" not in found
     assert "panther concordance" in notes[0]
@@ -199,9 +188,7 @@ def test_a_tissue_classifier_labels_every_patch_itself(with_models, tmp_path):
 
 def test_borders_and_outline_lie_where_the_patches_and_the_tissue_end(page, models):
     corners = models.patches("S0").corners.astype(int)
-    answer = page.get("/layers/S0/grid/3/1/1.png")
-    with Image.open(io.BytesIO(answer.data)) as image:
-        lines = np.asarray(image.convert("RGBA"))[..., 3] > 0
+    lines = picture(page, "/layers/S0/grid/3/1/1.png")[..., 3] > 0
     known = {tuple(corner) for corner in corners.tolist()}
     for x in range(256, 512):
         for y in range(256, 512, 7):
@@ -211,11 +198,8 @@ def test_borders_and_outline_lie_where_the_patches_and_the_tissue_end(page, mode
                 y % SIDE == SIDE - 1 and (x // SIDE * SIDE, y // SIDE * SIDE + SIDE) not in known
             )
             assert lines[y - 256, x - 256] == (here and (edge or last)), (x, y)
-    with Image.open(io.BytesIO(page.get("/layers/S0/grid/0/0/0.png").data)) as image:
-        assert np.asarray(image.convert("RGBA"))[..., 3].any()  # patches of 7 pixels
-    answer = page.get("/layers/S0/outline/3/0/0.png")
-    with Image.open(io.BytesIO(answer.data)) as image:
-        alpha = np.asarray(image.convert("RGBA"))[..., 3]
+    assert picture(page, "/layers/S0/grid/0/0/0.png")[..., 3].any()  # patches of 7 pixels
+    alpha = picture(page, "/layers/S0/outline/3/0/0.png")[..., 3]
     assert alpha[210, 99:101].min() > 100  # the left side, at x = 100
     assert alpha[199:201, 150].min() > 100  # the upper one, at y = 200
     assert alpha[:190].max() == 0

@@ -1,4 +1,4 @@
-"""A viewer for people at other machines: which addresses they are given, and that those are answered."""
+"""A viewer for other machines: its addresses, and that they are answered."""
 
 import socket
 from types import SimpleNamespace
@@ -25,10 +25,9 @@ def network(monkeypatch):
     cards = {
         "lo": [card("127.0.0.1"), card("::1", socket.AF_INET6)],
         "eth0": [
-            card("fe80::1%eth0", socket.AF_INET6),
-            card("fd00::2", socket.AF_INET6),
+            *(card(a, socket.AF_INET6) for a in ("fe80::1%eth0", "fd00::2")),
             card("10.1.2.3"),
-            card("02:fc:00:00:00:01", family=-1),
+            card("02:fc:00:00:00:01", -1),
         ],
         "eth1": [card("10.9.9.9")],
     }
@@ -39,23 +38,23 @@ def network(monkeypatch):
     monkeypatch.setattr(address.socket, "getfqdn", lambda: "node7.lab.org")
 
 
-def test_every_spelling_of_all_addresses_is_known():
+def test_every_spelling_of_all_addresses_is_recognised():
     assert all(map(is_everywhere, (*EVERYWHERE, "0:0:0:0:0:0:0:0")))
     assert not any(map(is_everywhere, ("127.0.0.1", "::1", "10.1.2.3", "localhost", "lab")))
 
 
-def test_others_are_given_numbers_and_name_of_this_machine(network):
+def test_the_addresses_for_other_machines_are_numbers_and_the_name_of_this_one(network):
     assert ListenConfig("0.0.0.0").others(80) == ["http://10.1.2.3:80", "http://node7.lab.org:80"]
     assert ListenConfig("::").others(80) == ["http://10.1.2.3:80", "http://[fd00::2]:80", "http://node7.lab.org:80"]
     assert ListenConfig().others(80) == ListenConfig("10.1.2.3").others(80) == []
 
 
-def test_where_a_socket_hears_one_kind_of_address_the_other_is_not_told(network, monkeypatch):
+def test_where_a_socket_hears_one_kind_of_address_the_other_is_not_listed(network, monkeypatch):
     monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
     assert ListenConfig("::").others(80)[0] == "http://[fd00::2]:80"
 
 
-def test_a_machine_without_a_name_or_a_network_says_so_by_saying_nothing(network, monkeypatch):
+def test_a_machine_without_a_name_and_a_network_has_no_address_for_others(network, monkeypatch):
     monkeypatch.setattr(address.socket, "gethostname", lambda: "localhost")
     monkeypatch.setattr(address.socket, "getfqdn", lambda: "localhost.localdomain")
     monkeypatch.setattr(address.psutil, "net_if_addrs", dict)
@@ -63,32 +62,30 @@ def test_a_machine_without_a_name_or_a_network_says_so_by_saying_nothing(network
 
 
 @pytest.mark.parametrize("host", EVERYWHERE)
-def test_whoever_asks_under_a_number_or_an_own_name_is_let_in_and_other_names_are_not(bench, host):
+def test_requests_may_use_any_number_and_the_names_of_the_machine_but_no_other_name(bench, host):
     with Viewer(bench, ListenConfig(host)) as viewer:
-        own = urlsplit(viewer.address).netloc
-        for asked in ("10.20.30.40", "[2001:db8::7]", socket.gethostname(), "localhost"):
-            assert Browser().get(viewer.address, Host=f"{asked}:{viewer.port}").status == 200
-        for asked in ("evil.example", "10.20.30.40.evil.example", "2130706433", "1.2.3", ""):
-            assert Browser().get(viewer.address, Host=asked).status == 403
-        assert Browser().get(f"http://{own}/api/contents", Host="10.20.30.40").status == 403  # a number is no token
+        base = viewer.address.partition("?")[0]
+        for name in ("10.20.30.40", "[2001:db8::7]", socket.gethostname(), "localhost"):
+            assert Browser().get(viewer.address, Host=f"{name}:{viewer.port}").status == 200
+        for name in ("evil.example", "10.20.30.40.evil.example", "2130706433", "1.2.3", ""):
+            assert Browser().get(viewer.address, Host=name).status == 403
+        assert Browser().get(f"{base}api/contents", Host="10.20.30.40").status == 403  # a number is no token
 
 
-def test_a_viewer_for_this_machine_alone_is_not_asked_under_another_number(viewer):
+def test_a_viewer_for_this_machine_refuses_other_numbers(viewer):
     assert Browser().get(viewer.address, Host="10.20.30.40").status == 403
 
 
 @pytest.mark.parametrize("host", EVERYWHERE)
-def test_the_addresses_that_are_told_answer(bench, host):
+def test_the_listed_addresses_answer(bench, host):
     numbers = machine_addresses() if ":" in host else machine_addresses((socket.AF_INET,))
     if not numbers:
         pytest.skip("this machine has no network")
     with Viewer(bench, ListenConfig(host)) as viewer:
-        told = {urlsplit(one).hostname: one for one in viewer.others}
+        listed = {urlsplit(address).hostname: address for address in viewer.others}
         for number in numbers:
-            browser = Browser()
-            assert browser.get(told[number]).status == 200
-            assert browser.get(f"{told[number].partition('?')[0]}api/contents").status == 200
-            changed = browser.post(
-                f"{told[number].partition('?')[0]}api/names", {"version": "", "prototype": 9, "name": "x"}
-            )
-            assert "no prototype C9" in changed.json["error"]
+            browser, base = Browser(), listed[number].partition("?")[0]
+            assert browser.get(listed[number]).status == 200
+            assert browser.get(f"{base}api/contents").status == 200
+            changed = browser.post(f"{base}api/names", {"version": "", "prototype": 9, "name": "x"})
+            assert "C9" in changed.json["error"]

@@ -1,10 +1,11 @@
-"""One patch: what it belongs to, how typical it is, what is most like it; slide by slide, stoppable, few at a time."""
+"""Routes of one patch: its prototype, how typical it is, and the search for similar patches."""
 
 import json
 import socket
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import h5py
@@ -13,9 +14,9 @@ import pytest
 
 import panther
 from panther.engine import open_executor
-from panther.viewer import similar
 from panther.viewer.contents import find_contents
 from panther.viewer.pages import patch as patch_page
+from panther.viewer.pages.patch import Turns, search, searched_patch
 from panther.viewer.serve import Viewer
 from panther.viewer.workbench import BusyError, Workbench
 from viewer.asking import entered
@@ -98,14 +99,14 @@ def test_similar_patches_say_where_they_lie(client, bench):
         assert one["picture"] == (one["slide"] in ("S0", "S1", "S2"))
 
 
-@pytest.mark.parametrize("query", ["k=0", "k=201", "k=x", "k=-3", "per_slide=0", "where=/etc", "k=9999999999999999"])
-def test_what_cannot_be_asked(client, query):
-    answer = client.get(f"/api/slides/S0/patches/7/similar?{query}")
-    assert answer.status_code == 422
-    assert "expected" in answer.get_json()["error"]
+def test_a_wrong_search_is_refused(client):
+    for query in ("k=0", "k=201", "k=x", "k=-3", "per_slide=0", "where=/etc", "k=9999999999999999"):
+        answer = client.get(f"/api/slides/S0/patches/7/similar?{query}")
+        assert answer.status_code == 422, query
+        assert query.partition("=")[0] in answer.get_json()["error"]
 
 
-def test_slides_that_fail_are_told_and_the_others_are_searched(cohort_folder):
+def test_slides_that_fail_are_noted_and_the_others_are_searched(cohort_folder):
     features = cohort_folder / "features"
     (features / "S1.h5").write_bytes((features / "S1.h5").read_bytes()[:3000])
     rewrite(features / "S2.h5", lambda x: x[:, :-1])
@@ -123,12 +124,6 @@ def test_a_file_that_became_a_link_out_of_the_folder_is_not_searched(client, coh
     assert "S1" not in {one["slide"] for one in found["patches"]}
     assert "link out of the opened folders" in found["notes"][0]
     assert client.get("/api/slides/S1/patches/7/similar").status_code == 422
-
-
-def test_many_failures_are_counted():
-    found = similar.SearchState(failures=tuple(f"S{n} is damaged." for n in range(10)))
-    assert found.notes[-1] == "7 further slides could not be searched."
-    assert len(found.notes) == 4
 
 
 def test_a_patch_without_a_direction_is_compared_with_nothing(cohort_folder):
@@ -152,10 +147,10 @@ def test_the_same_patches_from_worker_processes(client, cohort_folder):
     assert apart["patches"] == answer_of(client, "where=cohort&k=30")["patches"]
 
 
-def test_who_stops_reading_stops_the_search(bench, monkeypatch):
+def test_closing_the_iterator_stops_the_search(bench, monkeypatch):
     searched = []
-    monkeypatch.setattr(similar, "search_slide", lambda ref, query: searched.append(ref.sample) or [])
-    states = similar.search(bench, similar.ask(bench, "S0", 7, 3), list(bench.contents.slides.values()))
+    monkeypatch.setattr(patch_page, "search_slide", lambda ref, query: searched.append(ref.sample) or [])
+    states = search(bench, searched_patch(bench, "S0", 7, 3), list(bench.contents.slides.values()))
     while next(states).done < 2:
         pass
     states.close()
@@ -164,7 +159,6 @@ def test_who_stops_reading_stops_the_search(bench, monkeypatch):
 
 def test_a_browser_that_goes_away_stops_its_search(cohort_folder, monkeypatch):
     searched, begun, ended = [], threading.Event(), threading.Event()
-    search = patch_page.search
 
     def watched(*arguments):
         try:
@@ -178,7 +172,7 @@ def test_a_browser_that_goes_away_stops_its_search(cohort_folder, monkeypatch):
         time.sleep(0.3)
         return []
 
-    monkeypatch.setattr(similar, "search_slide", slowly)
+    monkeypatch.setattr(patch_page, "search_slide", slowly)
     monkeypatch.setattr(patch_page, "search", watched)
     with Viewer(Workbench(find_contents(cohort_folder))) as viewer:
         where = urlsplit(viewer.address)
@@ -191,40 +185,27 @@ def test_a_browser_that_goes_away_stops_its_search(cohort_folder, monkeypatch):
     assert len(searched) < 6
 
 
-def test_few_search_at_a_time_and_the_others_are_told():
-    turns = similar.Turns(at_once=1, waiting=1, patience=30)
-    inside, waits, go = threading.Event(), threading.Event(), threading.Event()
+def test_few_searches_run_at_a_time_and_few_wait():
+    turns, go = Turns(at_once=1, waiting=1, patience=30), threading.Event()
 
-    def first():
-        with turns.one():
-            inside.set()
-            go.wait(10)
+    def search():
+        with turns.take():
+            return go.wait(10)
 
-    def second():
-        waits.set()
-        with turns.one():
-            had.append("a turn")
-
-    had: list[str] = []
-    threads = [threading.Thread(target=first), threading.Thread(target=second)]
-    threads[0].start()
-    assert inside.wait(10)
-    threads[1].start()
-    assert waits.wait(10)
-    while turns._inside._value:  # until the second stands in the queue
-        time.sleep(0.01)
-    with pytest.raises(BusyError, match="try again"), turns.one():
-        pass
-    go.set()
-    for thread in threads:
-        thread.join()
-    assert had == ["a turn"]
-    with turns.one():
+    with ThreadPoolExecutor(2) as threads:
+        searches = [threads.submit(search) for _ in range(2)]
+        while turns._inside._value:  # until the second one waits
+            time.sleep(0.01)
+        with pytest.raises(BusyError), turns.take():
+            pass
+        go.set()
+        assert [search.result(10) for search in searches] == [True, True]
+    with turns.take():
         pass
 
 
-def test_a_search_that_finds_no_turn_is_refused_with_a_sentence(bench, monkeypatch):
-    monkeypatch.setattr("panther.viewer.pages.patch.Turns", lambda: similar.Turns(at_once=0, waiting=1, patience=0.01))
+def test_a_search_without_a_turn_is_refused(bench, monkeypatch):
+    monkeypatch.setattr("panther.viewer.pages.patch.Turns", lambda: Turns(at_once=0, waiting=1, patience=0.01))
     answer = entered(bench).get("/api/slides/S0/patches/7/similar")
     assert answer.status_code == 503
     assert "try again" in answer.get_json()["error"]

@@ -1,4 +1,4 @@
-"""The prototype page: exemplars, groups, survival, neighbours; what is missing is said."""
+"""Routes of the prototype page: exemplars, groups, survival, neighbours, and reasons for what is missing."""
 
 import json
 import shutil
@@ -14,13 +14,13 @@ from flask.testing import FlaskClient
 import panther
 from commands import invoke
 from panther.viewer.contents import find_contents
-from panther.viewer.gallery import Gallery
+from panther.viewer.gallery import Gallery, gallery_of
 from panther.viewer.workbench import Workbench
 from viewer.asking import entered
 
 
 def asked(client: FlaskClient, address: str) -> Any:
-    """Answer once all slides were looked at."""
+    """Answer once all slides are described."""
     while True:
         found = client.get(address)
         assert found.status_code == 200, found.get_json()
@@ -61,7 +61,7 @@ def test_exemplars_are_typical_borderline_and_atypical_patches_of_many_slides(cl
             assert rows[one["slide"]][one["patch"]] == pytest.approx(rows[one["slide"]].min(), abs=1e-4)
 
 
-def test_who_has_it_and_how_long_they_live(client: FlaskClient):
+def test_a_prototype_has_shares_by_group_survival_and_relations(client: FlaskClient):
     found = asked(client, "/api/prototypes/0?column=subtype")
     assert found["groups"]["column"] == "subtype"
     assert {one["value"]: one["n"] for one in found["groups"]["groups"]} == {"a": 2, "b": 2}  # patients, not slides
@@ -81,7 +81,7 @@ def test_who_has_it_and_how_long_they_live(client: FlaskClient):
 
 
 @pytest.mark.parametrize("lost", ["cohort.csv", "slides", "slides.h5ad", "names.yaml", "coords"])
-def test_what_is_missing_is_said_and_the_rest_is_shown(cohort_folder: Path, lost: str):
+def test_what_is_missing_has_a_reason_and_the_rest_is_shown(cohort_folder: Path, lost: str):
     if lost == "coords":
         for file in (cohort_folder / "features").iterdir():
             with h5py.File(file, "a") as opened:
@@ -100,7 +100,7 @@ def test_what_is_missing_is_said_and_the_rest_is_shown(cohort_folder: Path, lost
         assert found["beside"][0]["log2"] is None
 
 
-def test_without_survival_or_prototypes_one_sentence_says_so(cohort_folder: Path):
+def test_without_survival_or_prototypes_the_error_names_the_remedy(cohort_folder: Path):
     (cohort_folder / "cohort.csv").write_text("slide_id,subtype\nS0,a\nS1,b\n")
     client = entered(cohort_folder)
     assert "no survival" in asked(client, "/api/prototypes/0")["survival"]["why"]
@@ -119,27 +119,27 @@ def test_a_slide_that_cannot_be_read_is_counted_and_named(cohort_folder: Path):
     assert (found["done"], found["failed"], list(found["failures"])) == (6, 1, ["S2"])
 
 
-def test_an_atlas_of_the_same_prototypes_is_used_and_another_is_not(cohort_folder: Path, tmp_path: Path):
-    usual = cohort_folder / "features", cohort_folder / "prototypes.safetensors"
-    panther.make_atlas(*usual, output=cohort_folder / "atlas")
+def test_an_atlas_of_the_same_prototypes_is_used_until_its_slides_are_described_on_request(cohort_folder: Path):
+    files = cohort_folder / "features", cohort_folder / "prototypes.safetensors"
+    panther.make_atlas(*files, output=cohort_folder / "atlas")
     bench = Workbench(find_contents(cohort_folder))
-    gallery = Gallery(bench, None)
-    gallery.start()
-    found = gallery.findings()
-    assert (found.done, found.running) == (0, False)
-    assert {row["kind"] for row in found.content["exemplars"]} == {"nearest", "random"}
-    gallery.start(although=True)
-    gallery.wait()
-    again = gallery.findings()
-    assert np.allclose(again.proportions.pi, found.proportions.pi, atol=1e-6)
-    assert "borderline" in {row["kind"] for row in again.content["exemplars"]}
+    client = entered(bench)
+    before, shares = asked(client, "/api/prototypes/1"), gallery_of(bench, None).shares()[0]
+    assert (before["can_look"], before["done"]) == (True, 0)
+    assert set(before["exemplars"]) == {"nearest", "random"}
+    answer = client.post("/api/prototypes/look", json={}, headers={"Origin": "http://localhost"})
+    assert answer.status_code == 200
+    after = asked(client, "/api/prototypes/1")
+    assert not after["can_look"]
+    assert set(after["exemplars"]) == {"nearest", "borderline", "farthest"}
+    assert np.allclose(gallery_of(bench, None).findings().proportions.pi, shares.pi, atol=1e-6)
     file = cohort_folder / "atlas" / "atlas.json"
     for damaged in ("[]", "{", json.dumps({**json.loads(file.read_text()), "prototypes_hash": "another"})):
         file.write_text(damaged)
         assert Gallery(bench, None).findings().content == {}
 
 
-def test_what_an_attribution_says_is_shown_with_its_place(cohort_folder: Path, bench: Workbench):
+def test_contributions_of_an_attribution_are_shown_with_their_ranks(cohort_folder: Path, bench: Workbench):
     (cohort_folder / "attribution").mkdir()
     rows = [{"output": "a", "prototype": c, "statistic": s, "mean": -c, "mean_absolute": c} for c in range(3) for s in ("pi", "mu")]  # fmt: skip
     content = {"prototypes_hash": bench.prototypes().content_hash(), "outputs": ["a"], "cohort": rows}
@@ -149,9 +149,7 @@ def test_what_an_attribution_says_is_shown_with_its_place(cohort_folder: Path, b
     assert found == [{"from": "attribution", "output": "a", "mean": -2.0, "size": 2.0, "rank": 2, "of": 3}]
 
 
-def test_a_name_given_in_the_page_is_on_the_map_of_the_command(
-    client: FlaskClient, cohort_folder: Path, tmp_path: Path
-):
+def test_a_name_from_the_page_is_on_the_map_of_the_command(client: FlaskClient, cohort_folder: Path, tmp_path: Path):
     version = client.get("/api/names").get_json()["version"]
     body = {"version": version, "prototype": 1, "name": "nest <b>", "colour": "#010203"}
     assert client.post("/api/names", json=body, headers={"Origin": "http://localhost"}).status_code == 200
@@ -173,28 +171,7 @@ def test_pictures_of_exemplars_are_those_of_their_patches(client: FlaskClient):
     place = "&".join(f"{name}={value}" for name, value in patch["place"].items())
     square = client.get(f"/tiles/{patch['slide']}/square.jpg?{place}&size=60")
     assert square.data == client.get(f"/tiles/{patch['slide']}/patch/{patch['patch']}.jpg?size=60").data
-    for wrong in (
-        "x=0&y=0",
-        "x=0&y=0&side=0",
-        "x=nan&y=0&side=5",
-        "x=1e300&y=0&side=5",
-        "x=0&y=0&side=1e9",
-        "x=10&side=3",
-    ):
+    invalid = ("x=0&y=0&side=0", "x=nan&y=0&side=5", "x=1e300&y=0&side=5", "x=0&y=0&side=1e9")
+    for wrong in (*invalid, "x=0&y=0", "x=10&side=3"):
         assert client.get(f"/tiles/S0/square.jpg?{wrong}").status_code == 422
     assert client.get(f"/tiles/S4/square.jpg?{place}").status_code == 404
-
-
-def test_the_slides_are_looked_at_on_request_although_there_is_an_atlas(cohort_folder: Path):
-    panther.make_atlas(
-        cohort_folder / "features", cohort_folder / "prototypes.safetensors", output=cohort_folder / "atlas"
-    )
-    client = entered(cohort_folder)
-    before = asked(client, "/api/prototypes/1")
-    assert before["can_look"]
-    assert set(before["exemplars"]) == {"nearest", "random"}
-    answer = client.post("/api/prototypes/look", json={}, headers={"Origin": "http://localhost"})
-    assert answer.status_code == 200
-    after = asked(client, "/api/prototypes/1")
-    assert not after["can_look"]
-    assert set(after["exemplars"]) == {"nearest", "borderline", "farthest"}

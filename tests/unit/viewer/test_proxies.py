@@ -1,4 +1,4 @@
-"""Where the viewer is reached: below a hub, behind proxies that take the prefix off and those that do not."""
+"""Addresses of the viewer: below a hub, and behind proxies that remove the prefix or keep it."""
 
 import http.client
 import re
@@ -36,13 +36,13 @@ HUB = {PREFIX: "/user/me/", PUBLIC: "https://hub.lab.org/user/me/"}
         (ListenConfig(prefix="/x"), HUB, "http://127.0.0.1:9/x/"),
     ],
 )
-def test_where_it_is_reached(monkeypatch, where, environment, expected):
+def test_the_address_follows_from_host_prefix_and_hub(monkeypatch, where, environment, expected):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert f"{where.origin(9)}{where.path(9)}/" == expected
 
 
-def test_the_hubs_own_name_is_known_without_being_given(monkeypatch, bench):
+def test_the_name_of_the_hub_is_known_from_its_environment(monkeypatch, bench):
     monkeypatch.setenv(PREFIX, HUB[PREFIX])
     monkeypatch.setenv(PUBLIC, HUB[PUBLIC])
     with Viewer(bench) as viewer:
@@ -52,12 +52,9 @@ def test_the_hubs_own_name_is_known_without_being_given(monkeypatch, bench):
         assert Browser().get(here, Host="evil.example").status == 403
 
 
-# --- proxies ---------------------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def proxy(port: int, prefix: str, *, strips: bool, rewrites_host: bool) -> Iterator[str]:
-    """A real reverse proxy: what begins with the prefix goes to the port; returns its own origin."""
+    """A real reverse proxy: addresses below the prefix go to the port; returns its origin."""
 
     class Passing(BaseHTTPRequestHandler):
         def _pass(self) -> None:
@@ -97,12 +94,12 @@ def proxy(port: int, prefix: str, *, strips: bool, rewrites_host: bool) -> Itera
         thread.join()
 
 
-# a path that is kept and that nobody tells of cannot be known
-@pytest.mark.parametrize(("strips", "told"), [(True, True), (False, True), (True, False)])
-def test_the_viewer_works_behind_a_proxy_that_takes_the_prefix_off_and_one_that_does_not(bench, strips, told):
+# a prefix that is neither removed nor passed on cannot be known
+@pytest.mark.parametrize(("strips", "explicit"), [(True, True), (False, True), (True, False)])
+def test_the_viewer_works_behind_a_proxy_that_removes_the_prefix_and_one_that_does_not(bench, strips, explicit):
     prefix = "/user/me/view"
     with (
-        Viewer(bench, ListenConfig(prefix=prefix if told else None)) as viewer,
+        Viewer(bench, ListenConfig(prefix=prefix if explicit else None)) as viewer,
         proxy(viewer.port, prefix, strips=strips, rewrites_host=False) as origin,
     ):
         browser, base = Browser(), f"{origin}{prefix}/"
@@ -137,6 +134,3 @@ def test_a_prefix_without_its_slash_leads_to_the_one_with_it(bench):
         answer.read()
         connection.close()
         assert (answer.status, answer.getheader("Location")) == (308, "view/?token=1")
-
-
-# --- from Python -----------------------------------------------------------------------------------------------------

@@ -1,32 +1,25 @@
-"""Routes of the slide page: what there is, base tiles, overlay tiles, patches for the pointer."""
+"""Routes of the slide page: its layers, base tiles, overlay tiles, patches for the pointer, neighbours."""
 
-import io
 import struct
 
+import h5py
 import numpy as np
 import pytest
-from PIL import Image
 
 from explain.known_regions import COLOURS, HEIGHT, SIDE, WIDTH, tissue_at, truth
 from panther.errors import InputError
 from panther.explain.palette import PALETTE, rgb_values
 from panther.explain.slide_map import heat_colours
 from panther.slides import Slide
+from panther.verbs.map import make_map
 from panther.viewer.tiles import maker, render
 from slides.phantoms import write_pyramid
-from viewer.asking import entered
+from viewer.asking import entered, picture
 
 RGB = rgb_values(PALETTE).tolist()
 
 
-def picture(client, address):
-    answer = client.get(address)
-    assert answer.status_code == 200, answer.get_json()
-    with Image.open(io.BytesIO(answer.data)) as image:
-        return np.asarray(image.convert("RGB" if address.split("?")[0].endswith("jpg") else "RGBA"))
-
-
-def test_a_slide_says_what_there_is_to_see(client):
+def test_a_slide_lists_its_layers(client):
     found = client.get("/api/slides/S0").get_json()
     assert (found["width"], found["height"], found["mpp"], found["image"]) == (WIDTH, HEIGHT, 0.5, True)
     assert (found["zooms"], found["tile"], found["pitch"]) == (4, 256, SIDE)
@@ -36,7 +29,7 @@ def test_a_slide_says_what_there_is_to_see(client):
     assert client.get("/api/slides/S4").get_json()["image"] is False
 
 
-def test_the_size_of_a_slide_is_told_before_its_features_are_read(client, bench, monkeypatch):
+def test_the_size_of_a_slide_is_known_before_its_features_are_read(client, bench, monkeypatch):
     whole = client.get("/api/slides/S0").get_json()
     monkeypatch.setattr(bench, "patches", lambda *_: pytest.fail("the features were read"))
     early = client.get("/api/slides/S0/canvas").get_json()
@@ -46,19 +39,18 @@ def test_the_size_of_a_slide_is_told_before_its_features_are_read(client, bench,
 
 
 def test_base_tiles_show_the_slide_and_white_around_it(client):
-    finest = picture(client, "/tiles/S0/3/1/2.jpg").astype(int)
+    finest = picture(client, "/tiles/S0/3/1/2.jpg", "RGB").astype(int)
     expected = COLOURS[tissue_at(*np.meshgrid(np.arange(256, 512) + 0.5, np.arange(512, 768) + 0.5))]
     assert finest.shape == (256, 256, 3)
     assert np.abs(finest - expected).mean() < 2
-    whole = picture(client, "/tiles/S0/0/0/0.jpg").astype(int)
+    whole = picture(client, "/tiles/S0/0/0/0.jpg", "RGB").astype(int)
     width, height = WIDTH // 8, HEIGHT // 8
     assert np.abs(whole[:height, :width] - COLOURS[truth(width, height)]).mean() < 4
     assert whole[height + 9 :].min() > 250
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
+def test_unknown_slides_tiles_and_layers_are_not_found(client):
+    for address in (
         "/tiles/S0/4/0/0.jpg",
         "/tiles/S0/3/6/0.jpg",
         "/tiles/S0/3/0/5.jpg",
@@ -71,19 +63,34 @@ def test_base_tiles_show_the_slide_and_white_around_it(client):
         "/layers/S0/prototypes/0/0/0.png?set=other",
         "/api/slides/nobody",
         "/api/slides/nobody/patches",
-    ],
-)
-def test_what_is_not_there_is_not_found(client, address):
-    answer = client.get(address)
-    assert answer.status_code == 404
-    assert answer.get_json()["error"]
+        "/api/slides/nobody/neighbours",
+    ):
+        answer = client.get(address)
+        assert answer.status_code == 404, address
+        assert answer.get_json()["error"]
 
 
-@pytest.mark.parametrize("query", ["prototype=3", "prototype=x", "shown=1,-2", "low=nan", "high=much"])
-def test_what_cannot_be_meant_is_refused_in_a_sentence(client, query):
-    answer = client.get(f"/layers/S0/posterior/0/0/0.png?{query}")
-    assert answer.status_code == 422
-    assert query.split("=")[1].split(",")[-1].lstrip("-") in answer.get_json()["error"]
+def test_wrong_parameters_of_a_layer_are_refused_by_their_value(client):
+    for query, culprit in {"prototype=3": "3", "prototype=x": "x", "shown=1,-2": "2", "low=nan": "nan", "high=much": "much"}.items():  # fmt: skip
+        answer = client.get(f"/layers/S0/posterior/0/0/0.png?{query}")
+        assert answer.status_code == 422, query
+        assert culprit in answer.get_json()["error"]
+
+
+def test_neighbours_on_a_slide_are_those_of_its_map(client, cohort_folder):
+    answer = client.get("/api/slides/S0/neighbours").json
+    bag, prototypes = cohort_folder / "features" / "S0.h5", cohort_folder / "prototypes.safetensors"
+    expected = make_map(bag, prototypes, names=cohort_folder / "names.yaml")["S0"]
+    assert answer["sentences"] == expected.numbers()["neighbours"]
+    assert len(answer["rows"]) == expected.prototypes
+    relation = answer["rows"][1][0]
+    assert relation["prototype"] == 0
+    assert relation["times"] == 2.0 ** expected.touching.log_ratio()[1, 0]
+    assert relation["border"] == expected.touching.border()[1, 0]
+    assert 0 <= relation["inside"] <= 1
+    with h5py.File(cohort_folder / "features" / "S1.h5", "a") as file:
+        del file["coords"]
+    assert client.get("/api/slides/S1/neighbours").json == {"sentences": [], "rows": []}
 
 
 def test_prototypes_have_their_colours_and_can_be_isolated(client, bench):
@@ -117,7 +124,7 @@ def test_a_posterior_is_shown_on_a_scale_and_above_a_threshold(client, bench):
     assert hidden[at][3] == 0
 
 
-def test_the_pointer_knows_every_patch_without_asking(client, bench):
+def test_all_patches_are_sent_at_once_for_the_pointer(client, bench):
     found = bench.patches("S1")
     data = client.get("/api/slides/S1/patches").data
     count, classes, pitch, _ = struct.unpack("<IIfI", data[:16])
@@ -130,7 +137,7 @@ def test_the_pointer_knows_every_patch_without_asking(client, bench):
     assert (np.frombuffer(data, "<f4", count, 16 + 8 * count + 2 * padded) == found.assignment.max(1)).all()
 
 
-def test_browsers_keep_tiles_and_ask_once(client):
+def test_browsers_may_keep_tiles(client):
     first = client.get("/layers/S0/prototypes/0/0/0.png")
     assert "max-age" in first.headers["Cache-Control"]
     again = client.get("/layers/S0/prototypes/0/0/0.png", headers={"If-None-Match": first.headers["ETag"]})
@@ -142,11 +149,11 @@ def test_a_patch_is_shown_at_full_resolution_and_in_any_size(client, bench):
     found = bench.patches("S0")
     number = 17
     x, y = found.corners[number].astype(int)
-    whole = picture(client, f"/tiles/S0/patch/{number}.jpg").astype(int)
+    whole = picture(client, f"/tiles/S0/patch/{number}.jpg", "RGB").astype(int)
     assert whole.shape == (SIDE, SIDE, 3)
     expected = COLOURS[tissue_at(*np.meshgrid(np.arange(x, x + SIDE) + 0.5, np.arange(y, y + SIDE) + 0.5))]
     assert np.abs(whole - expected).mean() < 6  # JPEG at the borders of flat colours
-    assert picture(client, f"/tiles/S0/patch/{number}.jpg?size=200").shape == (200, 200, 3)
+    assert picture(client, f"/tiles/S0/patch/{number}.jpg?size=200", "RGB").shape == (200, 200, 3)
     assert client.get("/tiles/S0/patch/99999.jpg").status_code == 404
     assert client.get("/tiles/S4/patch/1.jpg").status_code == 404  # no image
     assert client.get("/tiles/S0/patch/1.jpg?size=100000").status_code == 422
@@ -161,8 +168,8 @@ def test_slides_without_a_pyramid_are_made_small_once(tmp_path, monkeypatch):
     read, original = [], maker.read_overview
     monkeypatch.setattr(maker, "read_overview", lambda *given: read.append(given) or original(*given))
     client = entered(tmp_path)
-    seen = {z: picture(client, f"/tiles/flat/{z}/0/0.jpg").astype(int) for z in (0, 1, 2, 3)}
-    second = picture(client, "/tiles/flat/1/1/0.jpg").astype(int)
+    seen = {z: picture(client, f"/tiles/flat/{z}/0/0.jpg", "RGB").astype(int) for z in (0, 1, 2, 3)}
+    second = picture(client, "/tiles/flat/1/1/0.jpg", "RGB").astype(int)
     assert len(read) == 1
     for z, step in ((0, 8), (1, 4), (2, 2), (3, 1)):
         expected = COLOURS[truth(WIDTH, HEIGHT)][step // 2 :: step, step // 2 :: step][:250, :187].astype(int)
@@ -172,7 +179,7 @@ def test_slides_without_a_pyramid_are_made_small_once(tmp_path, monkeypatch):
     assert second[:, 1500 // 4 - 256 + 2 :].min() > 245  # white beyond the slide
 
 
-def test_a_damaged_part_is_one_sentence_and_the_rest_is_still_shown(client, monkeypatch):
+def test_a_damaged_tile_is_an_error_and_the_others_are_shown(client, monkeypatch):
     read = Slide.resampled
 
     def damaged(slide, level, box, *more):
@@ -188,7 +195,7 @@ def test_a_damaged_part_is_one_sentence_and_the_rest_is_still_shown(client, monk
         assert client.get("/tiles/S0/3/2/2.jpg").status_code == 200
 
 
-def test_without_a_sound_image_patches_are_shown_on_a_canvas_of_their_own(cohort_folder):
+def test_with_a_damaged_image_patches_are_shown_on_a_blank_canvas(cohort_folder):
     (cohort_folder / "slides" / "S0.tif").write_bytes(b"not a slide")
     (cohort_folder / "features" / "S1.h5").unlink()
     client = entered(cohort_folder)

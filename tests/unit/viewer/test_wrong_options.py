@@ -36,7 +36,7 @@ def command(monkeypatch, capsys):
         (["cohort", "--slide-mpp-table", "none.csv"], "none.csv"),
     ],
 )
-def test_a_wrong_option_is_one_sentence_and_exit_code_2(command, cohort_folder, monkeypatch, options, said):
+def test_a_wrong_option_is_one_line_and_exit_code_2(command, cohort_folder, monkeypatch, options, said):
     monkeypatch.chdir(cohort_folder.parent)
     Path("empty").mkdir()
     out, err = command("view", *options, "--no-browser", "-j", 1, code=2)

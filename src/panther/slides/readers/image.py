@@ -1,4 +1,4 @@
-"""Plain images (png, jpg, bmp) as slides of one level; they do not know their resolution, so it must be given."""
+"""Plain images (png, jpg, bmp) as slides of one level, whose resolution the user gives."""
 
 import warnings
 from pathlib import Path
@@ -22,17 +22,17 @@ class ImagePixels:
     vendor = "image"
 
     def __init__(self, path: Path) -> None:
-        with warnings.catch_warnings():  # Pillow warns of a size that is accepted here
+        with warnings.catch_warnings():  # Pillow warns of sizes that are accepted here
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             image = Image.open(path, formats=FORMATS)
         with image:
             if image.width * image.height > LARGEST:
-                size = f"{image.width} x {image.height} pixels are too many for a plain image"
-                raise InputError(f"{path.name}: {size}; convert it to a pyramidal TIFF")
+                size = f"{image.width} x {image.height} pixels, expected at most {LARGEST:,} in a plain image"
+                raise InputError(f"{path.name}: found {size}; convert it to a pyramidal TIFF")
             try:
                 self._array = _on_white(image)
             except (OSError, SyntaxError) as error:  # Pillow's errors for a file that is cut short
-                raise InputError(f"{path.name}: the image is damaged ({error}); copy it again.") from error
+                raise InputError(f"{path.name}: the image is damaged ({error})") from error
         self.level_dimensions = ((self._array.shape[1], self._array.shape[0]),)
 
     def read(self, x: int, y: int, level: int, width: int, height: int) -> np.ndarray:
@@ -40,7 +40,7 @@ class ImagePixels:
         return self._array[y : y + height, x : x + width]
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
 
 def _on_white(image: Image.Image) -> np.ndarray:
@@ -49,5 +49,5 @@ def _on_white(image: Image.Image) -> np.ndarray:
         canvas = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
         return np.asarray(Image.alpha_composite(canvas, rgba).convert("RGB"))
     if image.mode not in ("RGB", "L", "CMYK", "YCbCr"):
-        raise ValueError(f"pixels are of the kind {image.mode}, 8-bit colours are expected")
+        raise ValueError(f"found pixels of the mode {image.mode}, expected 8-bit colours")
     return np.asarray(image.convert("RGB"))

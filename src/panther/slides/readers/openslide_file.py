@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from panther.errors import require_packages
-from panther.slides.readers.tiles import open_direct
+from panther.slides.readers.tiles import DirectTiles, open_direct
 from panther.slides.slide import slide_readers
 
 CACHE = 128 * 2**20  # bytes of decoded tiles: two rows of patches of a wide slide, so that no tile is decoded twice
@@ -21,41 +21,44 @@ class OpenSlidePixels:
     def __init__(self, path: Path) -> None:
         require_packages("slides", "openslide")
         self._path, self._cache = path, CACHE
-        self._slide = _opened(path, CACHE)
+        self._open()
         self.properties = MappingProxyType(dict(self._slide.properties))
         self.vendor = self.properties.get("openslide.vendor", "unknown")
         self._factors = self._slide.level_downsamples
         self._origin, self.level_dimensions = _bounds(self._slide)
-        self._alike: dict[int, bool] = {}  # level -> whether both ways give the same pixels
+        self._agrees: dict[int, bool] = {}  # level -> whether direct decoding gives OpenSlide's pixels
         self._direct = open_direct(path, self.vendor, self.level_dimensions, CACHE, self._read)
         if self._direct is not None:
-            self._keep(0)  # OpenSlide is asked once about each tile, the direct way keeps it
+            self._set_cache(0)  # OpenSlide checks each tile once, the direct way caches it
 
     def read(self, x: int, y: int, level: int, width: int, height: int) -> np.ndarray:
         """Pixels (height, width, 3) on white.
 
-        OpenSlide takes 1.1 ms to put together a patch whose tiles it has decoded already, five times as long as decoding one takes.
-        Where the tiles can be decoded without it, and give OpenSlide's own pixels, they are, and it only judges whether each is sound.
+        OpenSlide takes 1.1 ms to compose a patch of decoded tiles, five times as long as decoding one takes. Where decoding the tiles
+        without it gives OpenSlide's pixels, that is done, and OpenSlide only checks whether each tile is sound.
         """
-        if self._direct is not None and self._same(level):
-            with suppress(Exception):  # a damaged tile: OpenSlide has the last word, and the better ones
+        if self._direct is not None and self._is_exact(self._direct, level):
+            with suppress(Exception):  # a damaged tile: OpenSlide decides, and has the clearer error
                 return self._direct.read(x, y, level, width, height)
         return self._read(x, y, level, width, height)
 
-    def _same(self, level: int) -> bool:
-        if level not in self._alike:
-            assert self._direct is not None
-            box = self._direct.richest(level)
-            try:
-                here, there = self._direct.read(*box), self._read(*box)
-                self._alike[level] = np.array_equal(here, there)
-            except Exception:  # not a reason to fail: what is asked for may be another tile
-                self._alike[level] = False
-            if not self._alike[level]:
-                self._keep(CACHE)
-        return self._alike[level]
+    def _is_exact(self, direct: DirectTiles, level: int) -> bool:
+        if level not in self._agrees:
+            self._agrees[level] = False
+            box = direct.richest(level)
+            with suppress(Exception):  # another tile may be sound
+                self._agrees[level] = np.array_equal(direct.read(*box), self._read(*box))
+            if not self._agrees[level]:
+                self._set_cache(CACHE)
+        return self._agrees[level]
 
-    def _keep(self, size: int) -> None:
+    def _open(self) -> None:
+        import openslide
+
+        self._slide = openslide.OpenSlide(self._path)
+        self._set_cache(self._cache)
+
+    def _set_cache(self, size: int) -> None:
         import openslide
 
         self._cache = size
@@ -67,14 +70,14 @@ class OpenSlidePixels:
         try:
             picture = self._slide.read_region(corner, level, (width, height))  # RGBA
         except Exception:
-            # after one bad tile OpenSlide refuses to read any other; a fresh one will
+            # after one bad tile OpenSlide refuses to read any other until it is opened again
             self._slide.close()
-            self._slide = _opened(self._path, self._cache)
+            self._open()
             raise
         if picture.getchannel("A").getextrema()[0] == 255:
             return np.asarray(picture.convert("RGB"))
-        # The scan's last pixels are half transparent where OpenSlide reads between pixels; their colour is right, mixing
-        # it with white would draw a line along the edge.
+        # The scan's last pixels are half transparent where OpenSlide reads between pixels. Their colour is right; mixing it
+        # with white would draw a line along the edge.
         rgba = np.asarray(picture)
         return np.where(rgba[..., 3:] >= 128, rgba[..., :3], np.uint8(255))
 
@@ -85,16 +88,8 @@ class OpenSlidePixels:
             self._direct.close()
 
 
-def _opened(path: Path, cache: int) -> Any:
-    import openslide
-
-    slide = openslide.OpenSlide(path)
-    slide.set_cache(openslide.OpenSlideCache(cache))
-    return slide
-
-
 def _bounds(slide: Any) -> tuple[tuple[int, int], tuple[tuple[int, int], ...]]:
-    """Origin of the scanned part at level 0, and each level's size counted from there."""
+    """Origin of the scanned part at level 0, and each level's size from there."""
     properties, levels = slide.properties, slide.level_dimensions
     names = ("bounds-x", "bounds-y", "bounds-width", "bounds-height")
     try:

@@ -8,8 +8,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from panther.slides.readers.tiles import TiledPages, is_rgb, refuse_missing_tiles
 from panther.slides.slide import slide_readers
 
@@ -17,13 +15,15 @@ CACHE = 64 * 2**20  # bytes of decoded tiles
 JPEG = (6, 7, 33007, 34892)  # the compressions that TIFF has for it
 SIZE_MARKERS = (0xC0, 0xC1, 0xC2, 0xC3)  # baseline, extended, progressive, lossless
 
-# what tifffile finds strange in a file we say in our own words; with -v its log is shown too
+# the package reports what tifffile logs; -v shows its log too
 logging.getLogger("tifffile").addHandler(logging.NullHandler())
 
 
 @slide_readers.register("tifffile")
-class TiffPixels:
+class TiffPixels(TiledPages):
     """The largest RGB image of a TIFF, and its pyramid."""
+
+    vendor = "tiff"
 
     def __init__(self, path: Path) -> None:
         import tifffile
@@ -33,8 +33,8 @@ class TiffPixels:
             series = max((s for s in file.series if is_rgb(s.keyframe)), key=lambda s: s.keyframe.size, default=None)
             if series is None:
                 first = file.pages.first
-                raise ValueError(f"the images are not 8-bit RGB but {first.dtype} of shape {first.shape}")
-            # a level whose aspect ratio differs is no level of this image (labels and macros are other series)
+                raise ValueError(f"found images of {first.dtype} and shape {first.shape}, expected 8-bit RGB")
+            # labels and macros are other series
             pages = [level.keyframe for level in series.levels if is_rgb(level.keyframe)]
             for page in pages:
                 refuse_missing_tiles(page)
@@ -43,19 +43,10 @@ class TiffPixels:
         except Exception:
             file.close()
             raise
-        self.vendor = "tiff"
-        self._pages = pages
-        self._tiles = TiledPages(file, pages, CACHE, self._check)
+        super().__init__(file, pages, CACHE)
 
-    def read(self, x: int, y: int, level: int, width: int, height: int) -> np.ndarray:
-        """Pixels (height, width, 3); tiles that the file left out are white."""
-        return self._tiles.read(x, y, level, width, height)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._tiles.close()
-
-    def _check(self, level: int, _: int, data: bytes) -> None:
+    def check(self, level: int, index: int, data: bytes) -> None:
+        """Refuse a damaged JPEG."""
         page = self._pages[level]
         if page.compression in JPEG:
             tables = page.jpegtables  # Huffman and quantisation tables that all tiles share: start, tables, end
@@ -65,8 +56,8 @@ class TiffPixels:
 def refuse_damaged_jpeg(data: bytes, photometric: int) -> None:
     """Raise OpenSlide's error for a JPEG that is damaged anywhere.
 
-    No decoder that we have but OpenSlide's fails on what libjpeg only warns of, and it reads files: so the tile becomes a
-    slide of one tile, of which one pixel is read. 0.6 ms for 256 x 256 pixels.
+    Only OpenSlide's decoder fails where libjpeg warns, and it reads files: so the tile becomes a slide of one tile, of which
+    one pixel is read. 0.6 ms for 256 x 256 pixels.
     """
     import openslide
 
@@ -79,19 +70,9 @@ def refuse_damaged_jpeg(data: bytes, photometric: int) -> None:
 
 
 def _tiff_of_one_tile(data: bytes, width: int, height: int, photometric: int) -> bytes:
-    # size, bits per sample, JPEG, colours, samples per pixel, size of the tile, its place and bytes
-    tags = {
-        256: width,
-        257: height,
-        258: 8,
-        259: 7,
-        262: photometric,
-        277: 3,
-        322: width,
-        323: height,
-        324: 0,
-        325: len(data),
-    }
+    # width, height, bits per sample, compression (JPEG), colours, samples per pixel; the tile's width and height, offset and bytes
+    image = {256: width, 257: height, 258: 8, 259: 7, 262: photometric, 277: 3}
+    tags = {**image, 322: width, 323: height, 324: 0, 325: len(data)}
     directory = struct.Struct(f"<H{12 * len(tags)}sI")
     tags[324] = 8 + directory.size
     entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())  # 4: unsigned 32-bit
@@ -107,7 +88,7 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
             return width, height
         # 0xFF may be repeated before a marker
         at += 1 if data[at + 1] == 0xFF else 2 + struct.unpack_from(">H", data, at + 2)[0]
-    raise ValueError("the JPEG data have no header")
+    raise ValueError("found JPEG data without a header")
 
 
 def _properties(file: Any, page: Any) -> dict[str, str]:
@@ -122,8 +103,7 @@ def _properties(file: Any, page: Any) -> dict[str, str]:
     for name in ("PhysicalSizeX", "PhysicalSizeY", "PhysicalSizeXUnit"):
         if match := re.search(rf'\b{name}="([^"]*)"', (file.is_ome and file.ome_metadata) or ""):
             properties[f"ome.{name}"] = match[1]
-    description = page.description or ""
-    if description.startswith("Aperio"):
-        pairs = (part.partition("=") for part in description.split("|")[1:])
+    if (page.description or "").startswith("Aperio"):
+        pairs = (part.partition("=") for part in page.description.split("|")[1:])
         properties |= {f"aperio.{name.strip()}": value.strip() for name, _, value in pairs}
     return properties

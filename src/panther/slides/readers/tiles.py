@@ -1,6 +1,6 @@
-"""Tiles (or strips) of TIFF pages, decoded one by one and put together: no whole page is ever in memory.
+"""Tiles (or strips) of TIFF pages, decoded one by one: no whole page is in memory.
 
-JPEG tiles of svs and TIFF files are read without OpenSlide's canvas in between: the same pixels, the same verdict on damage, in less time.
+JPEG tiles of svs and TIFF files are read without OpenSlide's canvas: the same pixels, the same errors for damage, in less time.
 """
 
 import math
@@ -14,26 +14,22 @@ import numpy as np
 from panther.errors import InputError
 
 WHITE = 255
-VENDORS = ("aperio", "generic-tiff")  # one file, tiles side by side, nothing overlaps
+VENDORS = ("aperio", "generic-tiff")  # one file, tiles side by side without overlap
 JPEG = 7
-LARGEST = 64  # pixels of the tile that is compared
+LARGEST = 64  # pixels a side of the tile that is compared
 Read = Callable[[int, int, int, int, int], np.ndarray]  # x, y, level, width, height -> pixels
-Check = Callable[[int, int, bytes], None]  # level, tile, the bytes of it: raises where they are damaged
 
 
 class TiledPages:
-    """RGB pages of an open TIFF as levels; decoded tiles are kept up to ``cache`` bytes.
+    """RGB pages of an open TIFF as levels; decoded tiles are kept up to ``cache`` bytes."""
 
-    imagecodecs keeps libjpeg's warnings to itself and gives some pixels for a damaged tile; ``check`` is there to notice.
-    """
-
-    def __init__(self, file: Any, pages: Sequence[Any], cache: int, check: Check) -> None:
-        self._file, self._pages, self._cache, self._check = file, list(pages), cache, check
+    def __init__(self, file: Any, pages: Sequence[Any], cache: int) -> None:
+        self._file, self._pages, self._cache = file, list(pages), cache
         self._tiles: OrderedDict[tuple[int, int], np.ndarray] = OrderedDict()
         self._held = 0
 
     def read(self, x: int, y: int, level: int, width: int, height: int) -> np.ndarray:
-        """Pixels (height, width, 3); tiles that the file left out are white."""
+        """Pixels (height, width, 3); tiles without bytes are white."""
         page = self._pages[level]
         tile_w = page.tilewidth if page.is_tiled else page.imagewidth
         tile_h = page.tilelength if page.is_tiled else min(page.rowsperstrip, page.imagelength)
@@ -55,6 +51,10 @@ class TiledPages:
         self._tiles.clear()
         self._file.close()
 
+    def check(self, level: int, index: int, data: bytes) -> None:
+        """Raise where a tile is damaged: imagecodecs hides libjpeg's warnings and returns some pixels."""
+        raise NotImplementedError
+
     def _tile(self, level: int, index: int) -> np.ndarray | None:
         key = (level, index)
         if key in self._tiles:
@@ -72,7 +72,7 @@ class TiledPages:
         decoded = page.decode(data, index, jpegtables=page.jpegtables)[0]
         if decoded is None:
             return None
-        self._check(level, index, data)  # once: what is kept has passed
+        self.check(level, index, data)  # once: cached tiles are sound
         tile = _on_white(decoded[0])  # (h, w, samples)
         self._tiles[key] = tile
         self._held += tile.nbytes
@@ -82,11 +82,11 @@ class TiledPages:
 
 
 def refuse_missing_tiles(page: Any) -> None:
-    """Refuse a page of more tiles than the file lists: its width or height is not that of the picture."""
-    needed, there = math.prod(page.chunked), len(page.dataoffsets)
-    if page.is_tiled and there < needed:
+    """Refuse a page of more tiles than the file lists: its width or height is wrong."""
+    declared, listed = math.prod(page.chunked), len(page.dataoffsets)
+    if page.is_tiled and listed < declared:
         size = f"{page.imagewidth:,} x {page.imagelength:,} pixels"
-        raise InputError(f"{page.parent.filename}: declares {size} in {needed:,} tiles, but lists {there:,}")
+        raise InputError(f"{page.parent.filename}: declares {size} in {declared:,} tiles, but lists {listed:,}")
 
 
 def is_rgb(page: Any) -> bool:
@@ -108,22 +108,23 @@ def _on_white(tile: np.ndarray) -> np.ndarray:
 
 
 class DirectTiles(TiledPages):
-    """Levels whose tiles are read straight from the file, once OpenSlide has found each of them sound.
+    """Levels whose tiles are decoded from the file, after OpenSlide has found each of them sound.
 
-    OpenSlide stops at the first thing that libjpeg finds wrong, no decoder of ours does. Asked for one pixel it decodes the
-    whole tile, but has no canvas to fill: decoding twice still takes about half as long as its regions do.
+    Unlike imagecodecs, OpenSlide fails where libjpeg warns. For one pixel it decodes the whole tile, but has no canvas to fill:
+    decoding twice still takes about half as long as its regions do.
     """
 
     def __init__(self, file: Any, pages: Sequence[Any], cache: int, by_openslide: Read) -> None:
-        super().__init__(file, pages, cache, self._judge)
+        super().__init__(file, pages, cache)
         self._by_openslide = by_openslide
 
     def richest(self, level: int) -> tuple[int, int, int, int, int]:
-        """Box x, y, level, width, height in the tile with the most bytes: two ways of decoding it differ there if anywhere."""
+        """Box x, y, level, width, height in the tile with the most bytes, where two decoders are most likely to differ."""
         x, y, width, height = self._box(level, int(np.argmax(self._pages[level].databytecounts)))
         return x, y, level, min(width, LARGEST), min(height, LARGEST)
 
-    def _judge(self, level: int, index: int, _: bytes) -> None:
+    def check(self, level: int, index: int, data: bytes) -> None:
+        """Have OpenSlide read one pixel of the tile."""
         x, y, width, height = self._box(level, index)
         # in the middle, where rounding to level 0 and back cannot lead into the next tile
         self._by_openslide(x + width // 2, y + height // 2, level, 1, 1)
@@ -139,7 +140,7 @@ class DirectTiles(TiledPages):
 def open_direct(
     path: Path, vendor: str, dimensions: Sequence[tuple[int, int]], cache: int, by_openslide: Read
 ) -> DirectTiles | None:
-    """Open the pages of these sizes; None where the file is of another kind, or leaves out tiles."""
+    """Open the pages of these sizes; None for other kinds of files, and where tiles are missing."""
     if vendor not in VENDORS:
         return None
     try:
@@ -164,8 +165,8 @@ def open_direct(
 
 
 def _page(file: Any, size: tuple[int, int]) -> Any:
-    """First page of that size, if its tiles are JPEG and all there."""
+    """First page of that size, if its tiles are JPEG and complete; else None."""
     page = next((page for page in file.pages if (page.imagewidth, page.imagelength) == size), None)
-    if page is None or not (page.is_tiled and is_rgb(page) and page.compression == JPEG):
-        return None
-    return page if min(page.databytecounts) > 0 else None
+    if page is not None and page.is_tiled and is_rgb(page) and page.compression == JPEG and min(page.databytecounts):
+        return page
+    return None

@@ -1,1 +1,1 @@
-"""The cohort as points: who they are, where they lie, what colours them, and how two groups of them differ."""
+"""The cohort as points: slides or patients, their positions, their colours, and the comparison of two groups."""

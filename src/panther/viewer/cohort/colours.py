@@ -1,7 +1,7 @@
 """Colours of the points: columns of the table, shares of prototypes, predictions of studies and of models."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,20 +16,19 @@ from panther.study.results import RECORD
 from panther.viewer.cohort.units import (
     RISK,
     VALUE,
-    AboutModel,
     CohortShares,
     Column,
     Kind,
-    Progress,
+    ModelHeader,
     Units,
     Value,
-    about_model,
     columns_of,
-    joined,
+    read_header,
     slide_predictions,
     unit_shares,
+    unit_value,
 )
-from panther.viewer.workbench import LruCache, Workbench
+from panther.viewer.workbench import InProgressError, LruCache, Workbench
 
 T = TypeVar("T")
 PROBABILITY = "probability_"
@@ -42,16 +41,16 @@ class Predictions:
     """Outputs of a model for all slides, computed in the background."""
 
     def __init__(self, bench: Workbench, model: str) -> None:
-        slides = [one for one in bench.contents.slides.values() if one.features is not None]
+        slides = [slide for slide in bench.contents.slides.values() if slide.features is not None]
         readable, self.failures = bench.readable(slides)
         self.values: dict[str, dict[str, float]] = {}
         self.done, self.total = len(self.failures), len(slides)
         batches = [readable[start : start + AT_ONCE] for start in range(0, len(readable), AT_ONCE)]
         predict = partial(slide_predictions, model=bench.contents.models[model])
         results = map_slides(predict, batches, bench.long_work.executor, ahead=1)
-        threading.Thread(target=self._run, args=(batches, results), daemon=True).start()
+        threading.Thread(target=self._collect, args=(batches, results), daemon=True).start()
 
-    def _run(self, batches: Any, results: Any) -> None:
+    def _collect(self, batches: Any, results: Any) -> None:
         for batch, result in zip(batches, results, strict=True):
             values, failures = result.value or ({}, {entry.name: result.reason for entry in batch})
             self.values |= values
@@ -63,7 +62,6 @@ class Values(NamedTuple):
     """Values of the units that have one."""
 
     values: Mapping[str, Value]
-    progress: Progress | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -78,7 +76,7 @@ class Colour:
     read: Callable[[Units], Values]
 
     def to_dict(self) -> dict[str, str]:
-        """Plain values for the page."""
+        """Entry of the page's list."""
         return {"id": self.id, "title": self.title, "group": self.group, "kind": self.kind}
 
 
@@ -88,8 +86,8 @@ class CohortColours:
     def __init__(self, bench: Workbench, shares: CohortShares) -> None:
         self._bench, self._shares = bench, shares
         self._table: LruCache[list[Column]] = LruCache(1)
-        self._runs: LruCache[Run | str] = LruCache(8)
-        self._models: LruCache[AboutModel | str] = LruCache(32)
+        self._runs: LruCache[Run] = LruCache(8)
+        self._models: LruCache[ModelHeader] = LruCache(32)
         self._predicted: LruCache[Predictions] = LruCache(MODELS)
 
     @property
@@ -97,91 +95,92 @@ class CohortColours:
         contents = self._bench.contents
         return self._table.get(None, lambda: columns_of(contents.table, contents.slides))
 
-    def rows(self, units: Units) -> tuple[list[Colour], list[dict[str, Any]]]:
-        """Columns of the table, and their values of every unit."""
-        rows = [{column_id(one.name): joined(one.values, slides) for one in self._columns} for slides in units.slides]
-        return [_of_column(one) for one in self._columns], rows
+    def table(self, units: Units) -> tuple[list[Colour], list[dict[str, Any]]]:
+        """Columns of the page's table, and its rows."""
+        columns, rows = self._columns, []
+        for name, patient, slides in zip(units.names, units.patients, units.slides, strict=True):
+            values = {column_id(column.name): unit_value(column.values, slides) for column in columns}
+            rows.append({**values, "name": name, "patient": patient, "slides": slides})
+        return list(map(_column_colour, columns)), rows
 
-    def known(self, set_name: str | None) -> tuple[list[Colour], list[str]]:
+    def choices(self, set_name: str | None) -> tuple[list[Colour], list[str]]:
         """Colours to choose from, and why some are missing."""
-        colours, notes = [_of_column(one) for one in self._columns if one.values], []
+        colours = [_column_colour(column) for column in self._columns if column.values]
         for c, title in enumerate(self.titles(set_name)):
             read = partial(self._pi, c, set_name)
             colours.append(Colour(f"pi:{c}", f"π of {title}", "Share of a prototype", "number", read))
-        for name, path in self._bench.contents.studies.items():
-            run = self._run(path)
-            if isinstance(run, str):
-                notes.append(run)
-                continue
+        runs, notes = self._studies()
+        for name, run in runs.items():
             for row in dict.fromkeys(run.predictions["row"]):
                 for output, words, kind in STUDY_OUTPUTS[run.kind](run):
                     read = partial(_predicted_by_study, run, row, output)
-                    about = f"study:{name}:{output}:{row}", f"{row}: {words}", f"Predictions of the study {name}"
-                    colours.append(Colour(*about, kind, read))
-        for name, path in self._bench.contents.models.items():
-            model = self._loaded(self._models, path, lambda path=path: self._bench.compute(about_model, path))  # type: ignore[misc]
-            if isinstance(model, str):
-                notes.append(model)
-                continue
-            for output in _informative(model.outputs, exclusive=model.exclusive):
-                read = partial(self._predicted_by_model, name, model, output)
+                    names = f"study:{name}:{output}:{row}", f"{row}: {words}", f"Predictions of the study {name}"
+                    colours.append(Colour(*names, kind, read))
+        models = self._bench.contents.models
+        read_model = partial(self._bench.compute, read_header)
+        headers, more_notes = self._readable(self._models, models, read_model)
+        for name, header in headers.items():
+            for output in _informative(header.outputs, exclusive=header.exclusive):
+                read = partial(self._predicted_by_model, name, header, output)
                 title, group = f"{name}: {_output_words(output)}", f"Predictions of the model {name}"
                 colours.append(Colour(f"model:{name}:{output}", title, group, "number", read))
-        return colours, notes
+        return colours, notes + more_notes
 
     def outcomes(self) -> list[str]:
         """Columns that the studies predict."""
-        runs = [self._run(path) for path in self._bench.contents.studies.values()]
-        return [column_id(run.study.task.label) for run in runs if isinstance(run, Run) and run.study.task.label]
+        labels = [run.study.task.label for run in self._studies()[0].values()]
+        return [column_id(label) for label in labels if label]
 
     def titles(self, set_name: str | None) -> list[str]:
         """Titles of the prototypes."""
         if self._bench.contents.prototypes:
-            return [title for title, _ in self._bench.look(set_name)]
+            return [title for title, _ in self._bench.legend(set_name)]
         return [f"C{c}" for c in range(self._shares.count(set_name))]
 
     def _pi(self, c: int, set_name: str | None, units: Units) -> Values:
-        shares, progress, _ = self._shares.known(set_name)
-        # as in the tests: a posterior of 1e-20 is not more than one of 1e-30
-        return Values({name: round(float(pi[c]), DIGITS) for name, pi in unit_shares(units, shares).items()}, progress)
+        shares, _failures = self._shares.read(set_name)
+        # rounded as in the tests: a posterior of 1e-20 is not larger than one of 1e-30
+        return Values({name: round(float(pi[c]), DIGITS) for name, pi in unit_shares(units, shares).items()})
 
-    def _run(self, path: Path) -> Run | str:
-        return self._loaded(self._runs, path / RECORD, lambda: load_run(path))
+    def _studies(self) -> tuple[dict[str, Run], list[str]]:
+        records = {name: folder / RECORD for name, folder in self._bench.contents.studies.items()}
+        return self._readable(self._runs, records, lambda record: load_run(record.parent))
 
-    def _loaded(self, cache: "LruCache[T | str]", file: Path, load: Callable[[], T]) -> T | str:
-        """A study or a model, or why it cannot be read."""
-
-        def read() -> T | str:
+    def _readable(
+        self, cache: LruCache[T], files: Mapping[str, Path], load: Callable[[Path], T]
+    ) -> tuple[dict[str, T], list[str]]:
+        """Studies or models by name, and why others cannot be read."""
+        values, notes = {}, []
+        for name, file in files.items():
             try:
                 self._bench.refuse_links([file])
-                return load()
+                values[name] = cache.get(file, partial(load, file), version_of([file]))
             except (InputError, OSError) as error:
-                return str(error)
+                notes.append(str(error))
+        return values, notes
 
-        return cache.get(file, read, version_of([file]))
-
-    def _predicted_by_model(self, name: str, about: AboutModel, output: str, units: Units) -> Values:
+    def _predicted_by_model(self, name: str, header: ModelHeader, output: str, units: Units) -> Values:
         version = version_of([self._bench.contents.models[name]])
-        running = self._predicted.get(name, lambda: Predictions(self._bench, name), version)
-        is_done, failures = running.done >= running.total, dict(running.failures)
-        values = {slide: outputs[output] for slide, outputs in dict(running.values).items()}
-        progress = None if is_done else Progress(running.done, running.total, f"predictions of {name}")
+        predictions = self._predicted.get(name, lambda: Predictions(self._bench, name), version)
+        if predictions.done < predictions.total:
+            raise InProgressError(predictions.done, predictions.total, f"predictions of {name}")
+        values = {slide: outputs[output] for slide, outputs in predictions.values.items()}
         members = zip(units.names, units.patients, units.slides, strict=True)
-        seen = sum(bool({unit, patient, *slides} & about.trained_on) for unit, patient, slides in members)
+        trained_on = sum(bool({unit, patient, *slides} & header.trained_on) for unit, patient, slides in members)
         notes = []
-        if seen:
-            of_all = f"{seen} of these {len(units.names)} {units.level}"
-            notes.append(f"{name} was trained on {of_all}: their predictions are no test.")
-        if is_done and failures:
-            notes.append(f"{len(failures)} slides could not be predicted, e.g. {next(iter(failures.values()))}")
-        return Values(_by_unit(values, units), progress, tuple(notes))
+        if trained_on:
+            count = f"{trained_on} of these {len(units.names)} {units.level}"
+            notes.append(f"{name} was trained on {count}: their predictions are no test.")
+        if predictions.failures:
+            example = next(iter(predictions.failures.values()))
+            notes.append(f"{len(predictions.failures)} slides could not be predicted, e.g. {example}")
+        return Values(_by_unit(values, units), tuple(notes))
 
 
-def _of_column(column: Column) -> Colour:
-    def read(units: Units) -> Values:
-        return Values(_by_unit(column.values, units))
-
-    return Colour(column_id(column.name), column.name, "Table", column.kind, read)
+def _column_colour(column: Column) -> Colour:
+    return Colour(
+        column_id(column.name), column.name, "Table", column.kind, lambda units: Values(_by_unit(column.values, units))
+    )
 
 
 def _predicted_by_study(run: Run, row: str, output: str, units: Units) -> Values:
@@ -195,7 +194,8 @@ def _predicted_by_study(run: Run, row: str, output: str, units: Units) -> Values
     else:
         by_sample = table.groupby("sample")[output].mean()
     values = dict(zip(map(str, by_sample.index), by_sample.tolist(), strict=True))
-    of_patients = {unit: values[one] for unit, one in zip(units.names, units.patients, strict=True) if one in values}
+    pairs = zip(units.names, units.patients, strict=True)
+    of_patients = {unit: values[patient] for unit, patient in pairs if patient in values}
     note = "Each sample is predicted by models that were not trained on it; several folds or seeds are averaged."
     return Values(of_patients | _by_unit(values, units), notes=(note,))
 
@@ -206,31 +206,28 @@ def column_id(name: str) -> str:
 
 
 def _by_unit(values: Mapping[str, Value], units: Units) -> dict[str, Value]:
-    every = {name: joined(values, slides) for name, slides in zip(units.names, units.slides, strict=True)}
-    return {name: value for name, value in every.items() if value is not None}
+    members = zip(units.names, units.slides, strict=True)
+    return {name: value for name, slides in members if (value := unit_value(values, slides)) is not None}
 
 
-def _class_outputs(run: Run) -> list[tuple[str, str, Kind]]:
-    classes = _informative(run.classes or [], exclusive=True)
-    return [
-        (PREDICTED, PREDICTED, "category"),
-        *((f"{PROBABILITY}{name}", _output_words(name), "number") for name in classes),
-    ]
+def _probabilities(names: Sequence[str]) -> list[tuple[str, str, Kind]]:
+    return [(f"{PROBABILITY}{name}", _output_words(name), "number") for name in names]
 
 
 # column of the predictions, words for it, and its kind
 STUDY_OUTPUTS: dict[str, Callable[[Run], list[tuple[str, str, Kind]]]] = {
-    "classification": _class_outputs,
+    "classification": lambda run: [
+        (PREDICTED, PREDICTED, "category"),
+        *_probabilities(_informative(run.classes or [], exclusive=True)),
+    ],
     "survival": lambda run: [(RISK, RISK, "number")],
     "regression": lambda run: [("predicted", f"predicted {run.study.task.value}", "number")],
-    "labels": lambda run: [
-        (f"{PROBABILITY}{name}", _output_words(name), "number") for name in run.study.task.labels or ()
-    ],
+    "labels": lambda run: _probabilities(run.study.task.labels or ()),
 }
 
 
 def _informative(outputs: list[str], *, exclusive: bool) -> list[str]:
-    """Of two classes one is enough."""
+    """One of two classes: the other probability follows from it."""
     return outputs[-1:] if exclusive and len(outputs) == 2 else outputs
 
 

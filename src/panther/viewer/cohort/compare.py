@@ -35,25 +35,22 @@ def compare(
     if groups["A"] & groups["B"]:
         raise InputError("a slide is in both groups")
     kept = _without_both(groups, shares, patient_of, notes)
-    means, intervals = {}, {}
-    for name in GROUPS:
-        slides = kept[name]
+    patients, means = {}, {}
+    for name, slides in kept.items():
         pi, patches = np.stack([shares[s].pi for s in slides]), np.array([shares[s].patches for s in slides])
-        means[name] = patient_means(pi, [patient_of[s] for s in slides], patches)
-        intervals[name] = mean_intervals(means[name][1])
-    a, b = means["A"][1], means["B"][1]
-    factor = Factor("group", {p: name for name in GROUPS for p in means[name][0]}, ordered=False)
-    tests, about = share_tests(factor, [*means["A"][0], *means["B"][0]], np.concatenate([a, b]))
+        patients[name], means[name] = patient_means(pi, [patient_of[s] for s in slides], patches)
+    factor = Factor("group", {p: name for name in GROUPS for p in patients[name]}, ordered=False)
+    tests, test_notes = share_tests(factor, [*patients["A"], *patients["B"]], np.concatenate([means["A"], means["B"]]))
     corrected = {test.prototype: test.p_corrected for test in tests}
     rows: list[dict[str, Any]] = []
-    for c, gap in enumerate(difference_intervals(a, b)):
-        row = {"prototype": c, "title": titles[c], "difference": gap.value, "low": gap.low, "high": gap.high}
-        for name in GROUPS:
-            mean = intervals[name][c]
+    for c, difference in enumerate(difference_intervals(means["A"], means["B"])):
+        row = {"prototype": c, "title": titles[c], "p": corrected.get(c, np.nan)}
+        rows.append(row | {"difference": difference.value, "low": difference.low, "high": difference.high})
+    for name in GROUPS:
+        for row, mean in zip(rows, mean_intervals(means[name]), strict=True):
             row |= {name.lower(): mean.value, f"{name.lower()}_low": mean.low, f"{name.lower()}_high": mean.high}
-        rows.append(row | {"p": corrected.get(c, np.nan)})
     rows.sort(key=lambda row: (np.isnan(row["p"]), np.nan_to_num(row["p"]), -abs(row["difference"])))
-    sizes = {name: {"patients": len(means[name][0]), "slides": len(kept[name])} for name in GROUPS}
+    sizes = {name: {"patients": len(patients[name]), "slides": len(kept[name])} for name in GROUPS}
     test = tests[0].test if tests else ""
     return {
         "rows": rows,
@@ -61,7 +58,7 @@ def compare(
         "counts": sizes,
         "test": test,
         "sentence": _sentence(rows, bool(tests)),
-        "notes": [*notes, *about],
+        "notes": notes + test_notes,
     }
 
 
@@ -103,7 +100,8 @@ def _sentence(rows: Sequence[Mapping[str, Any]], tested: bool) -> str:
         return "No prototype's share differs significantly (Holm's correction over all prototypes)."
     parts = []
     for row in clear[:3]:
-        gap, low, high = (f"{100 * row[key]:+.1f}".replace("-", "\u2212") for key in ("difference", "low", "high"))
-        parts.append(f"{row['title']}, {row['a']:.1%} in A and {row['b']:.1%} in B ({gap} points, 95 % interval {low} to {high})")  # fmt: skip
+        points, low, high = (f"{100 * row[key]:+.1f}".replace("-", "\u2212") for key in ("difference", "low", "high"))
+        interval = f"{points} points, 95 % interval {low} to {high}"
+        parts.append(f"{row['title']}, {row['a']:.1%} in A and {row['b']:.1%} in B ({interval})")
     more = f"; and {len(clear) - 3} more" if len(clear) > 3 else ""
     return f"{len(clear)} of {len(rows)} prototypes differ: {'; '.join(parts)}{more}."

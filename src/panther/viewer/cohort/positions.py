@@ -11,17 +11,16 @@ from panther.errors import InputError
 from panther.explain.projection import FEWEST_UMAP, Plane, umap_installed
 from panther.store import version_of
 from panther.viewer.cohort.units import (
+    PLANES,
     CohortShares,
     EmbeddingsFile,
-    Progress,
     Units,
-    plane,
     plane_of_file,
     unit_shares,
 )
 from panther.viewer.workbench import LruCache, Workbench
 
-PLANES = 16  # kept
+PLANES_KEPT = 16
 METHODS = {"pca": "PCA", "umap": "UMAP"}
 
 
@@ -33,7 +32,6 @@ class Placed:
     position: np.ndarray  # (n, 2)
     axes: tuple[str, str]
     notes: tuple[str, ...] = ()
-    progress: Progress | None = None  # of the shares; nothing is placed before
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,9 +48,9 @@ class CohortPositions:
 
     def __init__(self, bench: Workbench, shares: CohortShares) -> None:
         self._bench, self._shares = bench, shares
-        self._planes: LruCache[Plane] = LruCache(PLANES)
+        self._planes: LruCache[Plane] = LruCache(PLANES_KEPT)
 
-    def known(self, units: Units, set_name: str | None) -> tuple[list[Choice], list[str]]:
+    def choices(self, units: Units, set_name: str | None) -> tuple[list[Choice], list[str]]:
         """Planes to choose from, and why some are missing."""
         notes: list[str] = []
         sources: dict[str, tuple[str, Callable[[str], Placed]]] = {}
@@ -63,17 +61,17 @@ class CohortPositions:
                     sources["embeddings"] = "the embeddings", partial(self._by_embeddings, units, file, path)
                 else:
                     example = f", e.g. {file.samples[0]}" if file.samples else ""
-                    count = f"{len(file.samples)} samples{example}"
-                    notes.append(f"{path.name}: none of its {count} is among the {units.level} here.")
+                    notes.append(
+                        f"{path.name}: none of {len(file.samples)} samples{example} is among the {units.level}."
+                    )
         except InputError as error:
             notes.append(str(error))
-        if self._has_shares(set_name):
+        contents = self._bench.contents
+        has_features = any(slide.features is not None for slide in contents.slides.values())
+        if (contents.prototypes and has_features) or self._has_shares(set_name):
             sources["pi"] = "π", partial(self._by_pi, units, set_name)
         if not sources and not notes:
-            notes.append(
-                "There are neither embeddings nor prototypes to place the slides by; fit some with `panther prototypes`, "
-                "or name embeddings with `panther view FOLDER --embeddings FILE`."
-            )
+            notes.append("No positions without embeddings or prototypes; `panther prototypes` fits some.")
         methods = METHODS if umap_installed() and len(units.names) >= FEWEST_UMAP else {"pca": METHODS["pca"]}
         return [
             Choice(f"{method}:{source}", f"{title} of {words}", partial(place, method))
@@ -82,12 +80,8 @@ class CohortPositions:
         ], notes
 
     def _has_shares(self, set_name: str | None) -> bool:
-        """Whether pi of some slide is there, or will be."""
-        contents = self._bench.contents
-        if contents.prototypes and any(one.features is not None for one in contents.slides.values()):
-            return True
         try:
-            return bool(self._shares.known(set_name)[0])
+            return bool(self._shares.read(set_name)[0])
         except InputError:
             return False
 
@@ -102,22 +96,21 @@ class CohortPositions:
         )
         notes = _left_out(units, chosen, "no embedding")
         if file.damaged:
-            count = f"{len(file.damaged)} embeddings hold NaN, e.g. {file.damaged[0]}"
-            notes.append(f"{path.name}: {count}; embed them again.")
+            notes.append(f"{path.name}: {len(file.damaged)} embeddings hold NaN, e.g. {file.damaged[0]}.")
         if any(len(members) > 1 for members in slides):
             notes.append("A patient lies at the mean of its slides' embeddings, weighted by patches.")
         return Placed(list(chosen), position, axes, tuple(notes))
 
     def _by_pi(self, units: Units, set_name: str | None, method: str) -> Placed:
-        shares, progress, failures = self._shares.known(set_name)
-        if progress is not None:
-            return Placed([], np.zeros((0, 2)), ("", ""), progress=progress)
+        shares, failures = self._shares.read(set_name)
         pi = unit_shares(units, shares)
         if not pi:
             raise InputError(next(iter(failures.values()), "No slide has features, so none has shares of prototypes."))
         x = np.stack(list(pi.values()))
         position, axes = self._planes.get(
-            (method, "pi", units.level, set_name), lambda: self._bench.compute_long(plane, x, method), hash(x.tobytes())
+            (method, "pi", units.level, set_name),
+            lambda: self._bench.compute_long(PLANES[method], x),
+            hash(x.tobytes()),
         )
         notes = _left_out(units, pi, "no shares")
         notes += [f"E.g. {reason}" for reason in list(failures.values())[:1]]
@@ -127,15 +120,15 @@ class CohortPositions:
 def _with_vectors(units: Units, file: EmbeddingsFile) -> dict[str, list[str]]:
     """Units and their samples of the file: their slides, or the patient itself."""
     samples = set(file.samples)
-    members = {
-        name: [slide for slide in slides if slide in samples] or [name]
-        for name, slides in zip(units.names, units.slides, strict=True)
-    }
-    return {name: some for name, some in members.items() if some[0] in samples}
+    members = {}
+    for name, slides in zip(units.names, units.slides, strict=True):
+        embedded = [slide for slide in slides if slide in samples]
+        if embedded or name in samples:
+            members[name] = embedded or [name]
+    return members
 
 
 def _left_out(units: Units, names: Iterable[str], why: str) -> list[str]:
     missing = set(units.names) - set(names)
-    return (
-        [f"{len(missing)} of the {len(units.names)} {units.level} have {why}, e.g. {min(missing)}."] if missing else []
-    )
+    note = f"{len(missing)} of the {len(units.names)} {units.level} have {why}, e.g. {min(missing, default='')}."
+    return [note] if missing else []

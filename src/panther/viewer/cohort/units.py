@@ -1,10 +1,12 @@
 """Slides or patients of the cohort page: their columns of the table, shares of the prototypes and vectors.
 
-Functions that read embeddings or models run in worker processes, where a damaged file costs one request.
+Functions that read embeddings or models run in worker processes, where a damaged file fails one request only.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -12,7 +14,7 @@ import numpy as np
 
 from panther.errors import InputError
 from panther.explain.projection import Plane, principal_components, umap
-from panther.explain.shares import Proportions, pooled
+from panther.explain.shares import pooled
 from panther.models.model import load_model, read_about
 from panther.models.predict import predict_bags
 from panther.models.tasks import tasks
@@ -41,7 +43,7 @@ class Units:
     level: str
     names: list[str]
     slides: list[list[str]]  # of each
-    patients: list[str]  # of each; a slide of unknown patient stands for itself
+    patients: list[str]  # of each; a slide of unknown patient is its own patient
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,15 +53,6 @@ class Column:
     name: str
     kind: Kind
     values: Mapping[str, Value]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Progress of a computation in the background."""
-
-    done: int
-    total: int
-    what: str
 
 
 class Share(NamedTuple):
@@ -78,57 +71,57 @@ class EmbeddingsFile(NamedTuple):
     shares: dict[str, Share]  # empty if the file has no pi
 
 
-class AboutModel(NamedTuple):
+class ModelHeader(NamedTuple):
     """Outputs of a model, and its training set."""
 
     outputs: list[str]  # its classes or labels, the risk, or the value
     trained_on: frozenset[str]  # slides or patients
-    exclusive: bool  # of two outputs one is enough
+    exclusive: bool  # probabilities that sum to one
 
 
 def levels(contents: Contents) -> list[str]:
-    """Patients are offered if the table knows them and one has several slides."""
-    patients = [one.patient for one in contents.slides.values() if one.patient is not None]
+    """Slides, and patients if the table has them and one has several slides."""
+    patients = [slide.patient for slide in contents.slides.values() if slide.patient is not None]
     return list(LEVELS) if len(set(patients)) < len(patients) else [LEVELS[0]]
 
 
 def units_of(contents: Contents, level: str) -> Units:
     """Slides, or their patients."""
-    owner = {name: one.patient or name for name, one in contents.slides.items()}
+    patient_of = {name: slide.patient or name for name, slide in contents.slides.items()}
     if level == "slides":
-        return Units(level, list(owner), [[name] for name in owner], list(owner.values()))
-    patients: dict[str, list[str]] = {}
-    for name, patient in owner.items():
-        patients.setdefault(patient, []).append(name)
-    return Units(level, sorted(patients), [patients[name] for name in sorted(patients)], sorted(patients))
+        return Units(level, list(patient_of), [[name] for name in patient_of], list(patient_of.values()))
+    members: dict[str, list[str]] = defaultdict(list)
+    for name, patient in patient_of.items():
+        members[patient].append(name)
+    patients = sorted(members)
+    return Units(level, patients, [members[patient] for patient in patients], patients)
 
 
 def columns_of(table: ClinicalTable | None, slides: Iterable[str]) -> list[Column]:
     """Columns of the table with its values for these slides."""
     if table is None:
         return []
-    here = [name for name in slides if name in table.rows.index]
-    owner = dict(zip(table.who.slide, table.who.patient, strict=True))
+    rows = table.rows.loc[[name for name in slides if name in table.rows.index]]
+    patient_of = dict(zip(table.who.slide, table.who.patient, strict=True))
+    identifiers = [list(rows.index), [patient_of[slide] for slide in rows.index]]
     columns = []
-    for name in table.rows.columns:
-        written = table.rows[name].reindex(here).astype(str).str.strip()
-        known = ~is_missing(written)
-        if here and (list(written) == here or list(written) == [owner[slide] for slide in here]):
-            continue  # identifiers
-        # a score of three steps is a name; of a small cohort also a few numbers are a scale
-        fewest = min(MOST_CATEGORIES, int(known.sum()) // 2)
-        numbers = numeric(written.where(known, ""), fewest)
-        values: dict[str, Value] = (
-            {slide: text for slide, text, is_known in zip(here, written, known, strict=True) if is_known}
-            if numbers is None
-            else {slide: float(n) for slide, n in zip(here, numbers, strict=True) if np.isfinite(n)}
-        )
-        columns.append(Column(str(name), "category" if numbers is None else "number", values))
+    for name in rows.columns:
+        texts = rows[name].astype(str).str.strip()
+        if len(rows) and list(texts) in identifiers:
+            continue
+        texts = texts[~is_missing(texts)]
+        # a score of three steps is a category; in a small cohort a few different numbers are a scale
+        numbers = numeric(texts, min(MOST_CATEGORIES, len(texts) // 2))
+        if numbers is None:
+            columns.append(Column(str(name), "category", dict(zip(texts.index, texts, strict=True))))
+        else:
+            values = {slide: float(n) for slide, n in zip(texts.index, numbers, strict=True) if np.isfinite(n)}
+            columns.append(Column(str(name), "number", values))
     return columns
 
 
-def joined(values: Mapping[str, Value], slides: Sequence[str]) -> Value | None:
-    """Value of a unit by those of its slides: theirs if it is one, the mean of numbers; None if nothing is known."""
+def unit_value(values: Mapping[str, Value], slides: Sequence[str]) -> Value | None:
+    """Value of a unit by those of its slides: the value that they share, the mean of numbers; None without a value."""
     known = [values[slide] for slide in slides if slide in values]
     if not known:
         return None
@@ -156,16 +149,19 @@ class CohortShares:
 
         return self._file.get(path, read, version_of([path]))
 
-    def known(self, name: str | None) -> tuple[Mapping[str, Share], Progress | None, Mapping[str, str]]:
-        """Shares under a set of prototypes, the progress of those still to come, and why some failed."""
+    def read(self, name: str | None) -> tuple[Mapping[str, Share], Mapping[str, str]]:
+        """Shares under a set of prototypes, and why some failed; `InProgressError` while they are computed."""
         shares = self._from_file(name)
         contents = self._bench.contents
-        left = [slide for slide, one in contents.slides.items() if one.features is not None and slide not in shares]
-        if not contents.prototypes or not left:
-            return shares, None, {}
-        computed, done, total, failures = gallery_of(self._bench, name).shares()
-        progress = None if done >= total else Progress(done, total, "shares of the prototypes")
-        return {**_by_slide(computed), **shares}, progress, failures
+        missing = [name for name, slide in contents.slides.items() if slide.features is not None and name not in shares]
+        if not contents.prototypes or not missing:
+            return shares, {}
+        computed, failures = gallery_of(self._bench, name).shares()
+        if computed is not None:
+            patches = np.ones(len(computed.samples)) if computed.patches is None else computed.patches
+            rows = zip(computed.samples, computed.pi, patches.tolist(), strict=True)
+            shares = {slide: Share(pi, n) for slide, pi, n in rows} | shares
+        return shares, failures
 
     def count(self, name: str | None) -> int:
         """Number of prototypes."""
@@ -173,8 +169,8 @@ class CohortShares:
             return len(self._bench.prototypes(name))
         return len(next((share.pi for share in self._from_file(name).values()), ()))
 
-    def _from_file(self, name: str | None) -> Mapping[str, Share]:
-        """Those of the file, if they are of the same prototypes, or there are no other prototypes."""
+    def _from_file(self, name: str | None) -> dict[str, Share]:
+        """Shares of the embeddings file, if they are of these prototypes, or there are no other prototypes."""
         file, contents = self.embeddings(), self._bench.contents
         if file is None:
             return {}
@@ -183,36 +179,29 @@ class CohortShares:
         return {slide: share for slide, share in file.shares.items() if slide in contents.slides}
 
 
-def _by_slide(proportions: Proportions | None) -> dict[str, Share]:
-    if proportions is None:
-        return {}
-    patches = np.ones(len(proportions.samples)) if proportions.patches is None else proportions.patches
-    rows = zip(proportions.samples, proportions.pi, patches, strict=True)
-    return {slide: Share(pi, float(n)) for slide, pi, n in rows}
-
-
 def unit_shares(units: Units, shares: Mapping[str, Share]) -> dict[str, np.ndarray]:
-    """Pi (C,) of each slide or patient that has any."""
+    """Pi (C,) of each slide or patient that has some."""
     result = {}
     for name, slides in zip(units.names, units.slides, strict=True):
         members = [shares[slide] for slide in slides if slide in shares]
         if members:
-            result[name] = pooled(np.stack([one.pi for one in members]), np.array([one.patches for one in members]))
+            pi, patches = zip(*members, strict=True)
+            result[name] = pooled(np.stack(pi), np.array(patches))
     return result
 
 
 def read_embeddings(path: Path) -> EmbeddingsFile:
     """Samples, and their pi if the method keeps it."""
-    every, vectors, made_with = read_vectors(path)
-    finite = [bool(np.isfinite(vector).all()) for vector in vectors]  # one by one: a copy of all may be gigabytes
-    samples, damaged = ([n for n, is_finite in zip(every, finite, strict=True) if is_finite is kind] for kind in (True, False))  # fmt: skip
+    samples, vectors, prototypes_hash = read_vectors(path)
+    is_finite = [bool(np.isfinite(vector).all()) for vector in vectors]  # one by one: a copy of all may be gigabytes
+    finite = list(compress(samples, is_finite))
+    damaged = list(compress(samples, np.logical_not(is_finite)))
     try:
         names, pi, columns = read_weights(path, "n_patches")
     except InputError:
-        return EmbeddingsFile(samples, damaged, made_with, {})
-    patches = [float(value) for value in columns["n_patches"]]
-    rows = zip(names, pi.astype(np.float64), patches, strict=True)
-    return EmbeddingsFile(samples, damaged, made_with, {name: Share(row, n) for name, row, n in rows if n > 0})
+        return EmbeddingsFile(finite, damaged, prototypes_hash, {})
+    rows = zip(names, pi.astype(np.float64), map(float, columns["n_patches"]), strict=True)
+    return EmbeddingsFile(finite, damaged, prototypes_hash, {name: Share(row, n) for name, row, n in rows if n > 0})
 
 
 def slide_predictions(entries: Sequence[SlideEntry], model: Path) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
@@ -220,32 +209,27 @@ def slide_predictions(entries: Sequence[SlideEntry], model: Path) -> tuple[dict[
     refs = [entry.features for entry in entries if entry.features is not None]
     loaded = load_model(model)
     samples, predictions, failures = predict_bags(loaded, refs)
-    names, values = loaded.task.output_names, loaded.task.numbers(predictions)
-    rows = zip(samples, values, strict=True)
-    return {sample: dict(zip(names, map(float, row), strict=True)) for sample, row in rows}, dict(failures)
+    outputs = loaded.task.output_names
+    rows = zip(samples, loaded.task.numbers(predictions), strict=True)
+    return {sample: dict(zip(outputs, map(float, row), strict=True)) for sample, row in rows}, dict(failures)
 
 
-def about_model(model: Path) -> AboutModel:
+def read_header(model: Path) -> ModelHeader:
     """Read the header of a model file; its weights are not read."""
-    about = read_about(model)
-    loss = about["task"].get("loss")
+    header = read_about(model)
+    loss = header["task"].get("loss")
     kind = tasks[loss].kind if loss in tasks else "classification"
-    names = about["task"].get("names") or [VALUE if kind == "regression" else RISK]
-    trained_on = frozenset(map(str, about["about"].get("samples") or ()))
-    return AboutModel([str(name) for name in names], trained_on, kind == "classification")
+    names = header["task"].get("names") or [VALUE if kind == "regression" else RISK]
+    trained_on = frozenset(map(str, header["about"].get("samples") or ()))
+    return ModelHeader([str(name) for name in names], trained_on, kind == "classification")
 
 
 def plane_of_file(path: Path, slides: Sequence[Sequence[str]], patches: Mapping[str, float], method: str) -> Plane:
     """Plane of the embeddings of units, which are means of their slides' embeddings, weighted by patches."""
     samples, vectors, _ = read_vectors(path)
-    row = {sample: number for number, sample in enumerate(samples)}
+    row_of = {sample: row for row, sample in enumerate(samples)}
+    rows = [[row_of[name] for name in members] for members in slides]
     if all(len(members) == 1 for members in slides):
-        return plane(vectors[[row[members[0]] for members in slides]], method)
-    rows = [[row[name] for name in members] for members in slides]
+        return PLANES[method](vectors[np.ravel(rows)])
     counts = [np.array([patches.get(name, 1.0) for name in members]) for members in slides]
-    return plane(np.stack([pooled(vectors[r], n) for r, n in zip(rows, counts, strict=True)]), method)
-
-
-def plane(x: np.ndarray, method: str) -> Plane:
-    """Positions (n, 2) of x (n, D)."""
-    return PLANES[method](x)
+    return PLANES[method](np.stack([pooled(vectors[r], n) for r, n in zip(rows, counts, strict=True)]))

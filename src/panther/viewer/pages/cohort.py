@@ -1,19 +1,18 @@
 """Routes of the cohort page: points, their colours, and a comparison of two groups."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from flask import Blueprint
 
 from panther.charts.results import scatter
-from panther.charts.to_plotly import convert, plain
+from panther.charts.to_plotly import convert
 from panther.errors import InputError
 from panther.viewer.cohort.colours import CohortColours, Colour, Values
 from panther.viewer.cohort.compare import compare, slides_of
 from panther.viewer.cohort.positions import CohortPositions, Placed
-from panther.viewer.cohort.units import LEVELS, CohortShares, Units, Value, levels, units_of
+from panther.viewer.cohort.units import LEVELS, CohortShares, Value, levels, units_of
 from panther.viewer.queries import CohortQuery, Groups
 from panther.viewer.workbench import LruCache, Workbench, pick
 
@@ -31,40 +30,38 @@ def cohort_routes(bench: Workbench) -> Blueprint:
     def cohort() -> dict[str, Any]:
         query = CohortQuery.read()
         units = units_of(bench.contents, query.level)
-        columns, rows = tables.get(units.level, lambda: _table(colours, units))
-        planes, about_planes = positions.known(units, query.set)
-        choices, about_colours = colours.known(query.set)
+        columns, rows = tables.get(units.level, lambda: colours.table(units))
+        planes, notes = positions.choices(units, query.set)
+        choices, colour_notes = colours.choices(query.set)
         return {
             "level": units.level,
             "levels": levels(bench.contents),
             "columns": [column.to_dict() for column in columns],
             "rows": rows,
-            "planes": [{"id": one.id, "title": one.title} for one in planes],
+            "planes": [{"id": plane.id, "title": plane.title} for plane in planes],
             "colours": [colour.to_dict() for colour in choices],
             "colour": _default_colour(choices, rows, colours.outcomes()),
             "compare": any(colour.id.startswith("pi:") for colour in choices),
-            "notes": [*about_planes, *about_colours],
+            "notes": notes + colour_notes,
         }
 
     @routes.get("/api/cohort/points")
     def points() -> dict[str, Any]:
         query = CohortQuery.read()
         units = units_of(bench.contents, query.level)
-        planes = {one.id: one for one in positions.known(units, query.set)[0]}
+        planes = {plane.id: plane for plane in positions.choices(units, query.set)[0]}
         placed = pick(planes, query.plane, "plane").place()
-        choices = {colour.id: colour for colour in colours.known(query.set)[0]} if query.colour else {}
-        colour = pick(choices, query.colour, "colour") if query.colour else None
-        values = Values({}) if colour is None else colour.read(units)
-        progress = placed.progress or values.progress
-        if progress is not None:
-            return {"progress": asdict(progress)}
-        notes = values.notes
-        if colour is not None and placed.names and not set(placed.names) & set(values.values):
-            notes = (f"{colour.title}: not known for any of these.",)
+        colour: Colour | None = None
+        values, notes = Values({})
+        if query.colour:
+            choices = {colour.id: colour for colour in colours.choices(query.set)[0]}
+            colour = pick(choices, query.colour, "colour")
+            values, notes = colour.read(units)
+            if placed.names and values.keys().isdisjoint(placed.names):
+                notes = (f"{colour.title}: not known for any of these.",)
         return {
-            "progress": None,
-            "figure": _figure(placed, colour, values.values),
-            "values": plain(dict(values.values)),
+            "figure": _figure(placed, colour, values),
+            "values": values,
             "colour": None if colour is None else colour.to_dict(),
             "notes": [*placed.notes, *notes],
         }
@@ -73,27 +70,15 @@ def cohort_routes(bench: Workbench) -> Blueprint:
     def compared() -> dict[str, Any]:
         body = Groups.read()
         units = units_of(bench.contents, body.level)
-        known, progress, _ = shares.known(body.set)
-        if progress is not None:
-            return {"progress": asdict(progress)}
+        known, _failures = shares.read(body.set)
         if not known:
             raise InputError("no shares of prototypes to compare; `panther prototypes` fits some")
         groups = {"A": slides_of(units, body.a), "B": slides_of(units, body.b)}
         slides = units_of(bench.contents, "slides")
         patients = dict(zip(slides.names, slides.patients, strict=True))
-        comparison = compare(groups, known, patients, colours.titles(body.set))
-        return {"progress": None, **comparison, "rows": plain(comparison["rows"])}
+        return compare(groups, known, patients, colours.titles(body.set))
 
     return routes
-
-
-def _table(colours: CohortColours, units: Units) -> tuple[list[Colour], list[dict[str, Any]]]:
-    """Columns and rows of the page's table."""
-    columns, values = colours.rows(units)
-    known = zip(units.names, units.patients, units.slides, values, strict=True)
-    return columns, plain(
-        [{**row, "name": name, "patient": patient, "slides": slides} for name, patient, slides, row in known]
-    )
 
 
 def _figure(placed: Placed, colour: Colour | None, values: Mapping[str, Value]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Routes of the prototype page: patches, shares by group, survival, neighbours, contributions, and names."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 from flask import Blueprint, jsonify
 
 from panther.charts.prototypes import Group, Tests, correlations, group_shares
-from panther.charts.to_plotly import convert, plain
+from panther.charts.to_plotly import convert
 from panther.cohort.load import load_cohort
 from panther.cohort.outcomes import endpoints_of
 from panther.errors import InputError
@@ -20,7 +20,7 @@ from panther.explain.shares import factor_of
 from panther.storage.clinical import ClinicalTable
 from panther.storage.files import read_json
 from panther.viewer.gallery import Findings, gallery_of
-from panther.viewer.names import NEW, ConflictError, NamesNow, look
+from panther.viewer.names import NEW, ConflictError, NamesState, legend
 from panther.viewer.queries import Body, NameChange, NameUndo, PrototypeQuery, Query
 from panther.viewer.workbench import UnknownError, Workbench, as_sentence
 
@@ -37,7 +37,7 @@ def prototype_routes(bench: Workbench) -> Blueprint:
         chosen = PrototypeQuery.read().set
         findings = gallery_of(bench, chosen).findings()
         rows = [_overview(findings, c) for c in range(len(bench.prototypes(chosen)))]
-        return {**_progress(findings), "prototypes": rows, "columns": _columns(bench), "notes": list(findings.notes)}
+        return {**_progress(findings), "prototypes": rows, "columns": _columns(bench), "notes": findings.notes}
 
     @routes.get("/api/prototypes/<int:prototype>")
     def one(prototype: int) -> dict[str, Any]:
@@ -45,11 +45,11 @@ def prototype_routes(bench: Workbench) -> Blueprint:
         if prototype >= len(bench.prototypes(query.set)):
             raise UnknownError(f"there is no prototype C{prototype} in this set")
         findings = gallery_of(bench, query.set).findings()
-        titles = [title for title, _ in bench.look(query.set)]
+        titles = [title for title, _ in bench.legend(query.set)]
         return {
             **_progress(findings),
             **_overview(findings, prototype),
-            "exemplars": {kind: rows for kind in KINDS if (rows := list(_of_kind(findings, prototype, kind)))},
+            "exemplars": {kind: rows for kind in KINDS if (rows := list(_exemplars(findings, prototype, kind)))},
             "groups": _figure(lambda: _groups(bench, findings, prototype, titles, query.column)),
             "survival": _figure(lambda: _survival(bench, findings, prototype)),
             "beside": _beside(findings, prototype),
@@ -59,7 +59,7 @@ def prototype_routes(bench: Workbench) -> Blueprint:
     @routes.post("/api/prototypes/look")
     def look() -> dict[str, Any]:
         gallery = gallery_of(bench, Body.read().set)
-        gallery.start(although=True)
+        gallery.start(despite_atlas=True)
         return _progress(gallery.findings())
 
     @routes.get("/api/names")
@@ -72,16 +72,16 @@ def prototype_routes(bench: Workbench) -> Blueprint:
         if not bench.has_names(bench.set_name(body.set)):
             raise InputError(f"only the prototypes {bench.set_name()!r} have a names file here")
         fields = body.model_dump(exclude={"version", "prototype", "set"}, exclude_none=True)
-        return _after(lambda: bench.names().change(body.version, body.prototype, fields))
+        return changed(lambda: bench.names().change(body.version, body.prototype, fields))
 
     @routes.post("/api/names/undo")
     def undo() -> Any:
         version = NameUndo.read().version
-        return _after(lambda: bench.names().undo(version))
+        return changed(lambda: bench.names().undo(version))
 
-    def _after(act: Callable[[], None]) -> Any:
+    def changed(change: Callable[[], None]) -> Any:
         try:
-            act()
+            change()
         except ConflictError as error:
             return jsonify(error=str(error), **names_state(bench)), 409
         return names_state(bench)
@@ -92,18 +92,18 @@ def prototype_routes(bench: Workbench) -> Blueprint:
 def names_state(bench: Workbench, chosen: str | None = None) -> dict[str, Any]:
     """Names and colours of the prototypes of a set, and whether they can be changed."""
     has_names = bench.has_names(chosen)
-    now = bench.names().now() if has_names else NamesNow(NEW, {})
-    apart = f"The names file belongs to the prototypes {bench.set_name()!r}; these are shown by their numbers."
+    state = bench.names().state() if has_names else NamesState(NEW, {})
+    other_set = f"The names file belongs to the prototypes {bench.set_name()!r}; these are shown by their numbers."
     rows = []
-    for prototype, (title, colour) in enumerate(look(now, len(bench.prototypes(chosen)))):
-        naming = now.namings.get(prototype, Naming())
-        row = {**asdict(naming), "prototype": prototype, "title": title, "colour": colour, "own_colour": naming.colour}
-        rows.append(row)
+    for prototype, (title, colour) in enumerate(legend(state, len(bench.prototypes(chosen)))):
+        naming = state.namings.get(prototype, Naming())
+        row = {"prototype": prototype, "title": title, "colour": colour, "own_colour": naming.colour}
+        rows.append(asdict(naming) | row)
     undo = bench.names().next_undo if has_names else ""
     return {
-        "version": now.version,
+        "version": state.version,
         "file": bench.contents.names.name,
-        "problem": now.problem if has_names else apart,
+        "problem": state.problem if has_names else other_set,
         "prototypes": rows,
         "can_undo": bool(undo),
         "undo": undo,
@@ -111,23 +111,21 @@ def names_state(bench: Workbench, chosen: str | None = None) -> dict[str, Any]:
 
 
 def _progress(findings: Findings) -> dict[str, Any]:
-    about = {name: getattr(findings, name) for name in ("done", "total", "running", "can_look")}
-    return {**about, "failures": dict(list(findings.failures.items())[:20]), "failed": len(findings.failures)}
+    progress = {name: getattr(findings, name) for name in ("done", "total", "running", "can_look")}
+    return progress | {"failures": dict([*findings.failures.items()][:20]), "failed": len(findings.failures)}
 
 
 def _overview(findings: Findings, prototype: int) -> dict[str, Any]:
     """Share of one prototype and its most typical patch."""
     row = findings.content["prototypes"][prototype] if findings.content else {}
-    wanted = ("share", "low", "high", "patches", "slides")
-    first = next(iter(_of_kind(findings, prototype, "nearest")), None)
-    return {"prototype": prototype, **{name: row.get(name) for name in wanted}, "exemplar": first}
+    shares = {name: row.get(name) for name in ("share", "low", "high", "patches", "slides")}
+    return {"prototype": prototype, **shares, "exemplar": next(_exemplars(findings, prototype, "nearest"), None)}
 
 
-def _of_kind(findings: Findings, prototype: int, kind: str) -> Iterable[dict[str, Any]]:
+def _exemplars(findings: Findings, prototype: int, kind: str) -> Iterator[dict[str, Any]]:
     for row in findings.content.get("exemplars", ()):
         if row["prototype"] == prototype and row["kind"] == kind:
-            about = {"slide": row["slide"], "patch": row["row"], "patient": row["patient"]}
-            yield {**about, "distance": row["distance"], "place": row.get("place")}
+            yield {name: row.get(name) for name in ("slide", "patient", "distance", "place")} | {"patch": row["row"]}
 
 
 def _figure(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -143,14 +141,13 @@ def _columns(bench: Workbench) -> list[str]:
     table = bench.contents.table
     if table is None:
         return []
-    ids = [list(table.who.slide), list(table.who.patient)]
-    different = {str(name): int(table.rows[name].nunique()) for name in table.rows.columns}
-    offered = [name for name, levels in different.items() if levels > 1 and table.rows[name].tolist() not in ids]
-    return sorted(offered, key=lambda name: (different[name] > MOST_LEVELS, min(different[name], MOST_LEVELS)))
+    identifiers = [list(table.who.slide), list(table.who.patient)]
+    levels = {str(name): int(table.rows[name].nunique()) for name in table.rows.columns}
+    offered = [name for name in levels if levels[name] > 1 and table.rows[name].tolist() not in identifiers]
+    return sorted(offered, key=lambda name: min(levels[name], MOST_LEVELS + 1))
 
 
-def _requirements(bench: Workbench, findings: Findings) -> tuple[ClinicalTable, shares.Proportions]:
-    """What a comparison of patients needs."""
+def _table_and_shares(bench: Workbench, findings: Findings) -> tuple[ClinicalTable, shares.Proportions]:
     if bench.contents.table is None:
         raise InputError("no clinical table; `panther view FOLDER --table cohort.csv` compares patients")
     if findings.proportions is None:
@@ -162,75 +159,69 @@ def _groups(
     bench: Workbench, findings: Findings, prototype: int, titles: list[str], column: str | None
 ) -> dict[str, Any]:
     """Share by group, with intervals and a test over patients."""
-    table, pi = _requirements(bench, findings)
+    table, pi = _table_and_shares(bench, findings)
     offered = _columns(bench)
     column = column or next(iter(offered), None)
     if column is None or column not in offered:
         raise InputError(f"column: found {column!r}, expected one with different values")
     weights = np.ones(len(findings.patients)) if pi.patches is None else pi.patches
     patients, means = shares.patient_means(pi.pi, list(findings.patients), weights)
-    known = [slide for slide in pi.samples if slide in table.rows.index]
-    if not known:
+    in_table = [slide for slide in pi.samples if slide in table.rows.index]
+    if not in_table:
         raise InputError(f"{table.source}: none of the slides with features is in the table")
     patient_of = dict(zip(pi.samples, findings.patients, strict=True))
-    factor = factor_of(table.rows.loc[known], column, table.source, patient_of, categories=False)
+    factor = factor_of(table.rows.loc[in_table], column, table.source, patient_of, categories=False)
     tests, notes = shares.share_tests(factor, patients, means)
-    test = next((one for one in tests if one.prototype == prototype), None)
-    groups = [one for one in shares.group_shares(factor, patients, means) if one.prototype == prototype]
-    named = None if test is None else Tests(test.test, [test.p_corrected])
+    test = next((test for test in tests if test.prototype == prototype), None)
+    groups = [group for group in shares.group_shares(factor, patients, means) if group.prototype == prototype]
+    p_value = None if test is None else Tests(test.test, [test.p_corrected])
     title = [titles[prototype]]
     if groups:
-        bars = [Group(one.value, one.n, [one.mean], [one.low], [one.high]) for one in groups]
-        chart = group_shares(title, bars, named, column)
+        rows = [Group(group.value, group.n, [group.mean], [group.low], [group.high]) for group in groups]
+        chart = group_shares(title, rows, p_value, column)
     elif test is not None:
-        chart = correlations(title, [test.statistic], named, column)
+        chart = correlations(title, [test.statistic], p_value, column)
     else:
         raise InputError(" ".join(notes) or f"{column}: there is nothing to compare")
-    return {
-        "column": column,
-        "figure": convert(chart),
-        "groups": [plain(asdict(one)) for one in groups],
-        "test": None if test is None else plain(asdict(test)),
-        "notes": notes,
-    }
+    return {"column": column, "figure": convert(chart), "groups": groups, "test": test, "notes": notes}
 
 
 def _survival(bench: Workbench, findings: Findings, prototype: int) -> dict[str, Any]:
     """Kaplan-Meier curves of patients with little, some and much of it."""
-    table, pi = _requirements(bench, findings)
-    refused = []
+    table, pi = _table_and_shares(bench, findings)
+    reasons = []
     for endpoint in endpoints_of(table.rows):
         try:
             cohort = load_cohort(table.with_ids().reset_index(drop=True), survival=endpoint)
         except InputError as error:
-            refused.append(str(error))
+            reasons.append(str(error))
             continue
         patients = kaplan_meier.by_patient(pi, cohort)
-        compared = kaplan_meier.compare(patients)
-        one = next((row for row in compared.prototypes if row.prototype == prototype), None)
-        if one is None:
-            about = [note for note in compared.notes if note.startswith(f"C{prototype}:")]
-            raise InputError(" ".join(about) or "there is nothing to compare")
-        chart = kaplan_meier.curve_chart(kaplan_meier.described(one, {}), compared.unit, "")
+        comparison = kaplan_meier.compare(patients)
+        curves = next((row for row in comparison.prototypes if row.prototype == prototype), None)
+        if curves is None:
+            notes = [note for note in comparison.notes if note.startswith(f"C{prototype}:")]
+            raise InputError(" ".join(notes) or "there is nothing to compare")
+        chart = kaplan_meier.curve_chart(kaplan_meier.described(curves, {}), comparison.unit, "")
         return {
             "endpoint": endpoint,
             "figure": convert(chart),
-            "test": plain({"p": one.p, "p_corrected": one.p_corrected}),
+            "test": {"p": curves.p, "p_corrected": curves.p_corrected},
             # columns and exclusions, without the name that a table in memory has
             "notes": [*cohort.report.sentences()[1:], *patients.notes],
         }
-    usual = "the clinical table has no survival, expected columns such as os_survival_days and os_censorship"
-    raise InputError(refused[0] if refused else usual)
+    reasons.append("the clinical table has no survival, expected columns such as os_survival_days and os_censorship")
+    raise InputError(reasons[0])
 
 
 def _beside(findings: Findings, prototype: int) -> list[dict[str, Any]]:
     """Other prototypes: how often they touch this one relative to chance, and how their shares correlate over slides."""
     if not findings.content:
         return []
-    touching, together = (findings.content[name][prototype] for name in ("neighbours", "cooccurrence"))
+    log_ratios, correlations = (findings.content[name][prototype] for name in ("neighbours", "cooccurrence"))
     return [
-        {"prototype": c, "log2": touching[c], "together": together[c] if c != prototype else None}
-        for c in range(len(touching))
+        {"prototype": c, "log2": log_ratio, "together": None if c == prototype else correlation}
+        for c, (log_ratio, correlation) in enumerate(zip(log_ratios, correlations, strict=True))
     ]
 
 
@@ -252,17 +243,15 @@ def _contributions(content: Mapping[str, Any], prototype: int) -> list[dict[str,
     """Mean contribution to each output, and the rank of its size among all prototypes."""
     rows = []
     for output in content["outputs"]:
-        total: dict[int, float] = defaultdict(float)
+        sizes: dict[int, float] = defaultdict(float)
         mean = 0.0
         for row in content["cohort"]:
             if row["output"] == output:
                 parts = owners(row["prototype"], row["statistic"])  # each has half of a pair that touches
                 mean += parts.get(prototype, 0.0) * float(row["mean"])
                 for c, share in parts.items():
-                    total[c] += share * float(row["mean_absolute"])
-        if prototype not in total:
-            raise KeyError(prototype)
-        rank = 1 + sum(size > total[prototype] for size in total.values())
-        about = {"mean": mean, "size": total[prototype], "rank": rank, "of": len(total)}
-        rows.append({"output": str(output), **plain(about)})
+                    sizes[c] += share * float(row["mean_absolute"])
+        size = dict(sizes)[prototype]
+        rank = 1 + sum(other > size for other in sizes.values())
+        rows.append({"output": str(output), "mean": mean, "size": size, "rank": rank, "of": len(sizes)})
     return rows

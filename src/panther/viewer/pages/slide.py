@@ -3,16 +3,16 @@
 import struct
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import permutations
 from typing import Any
 
 import numpy as np
 from flask import Blueprint, Response, request
 
 from panther.errors import InputError
-from panther.explain.atlas import Place
 from panther.explain.touching import Touching, neighbour_sentences
 from panther.viewer.patches import Canvas, PatchMap
-from panther.viewer.queries import LARGEST_PATCH, LayerOptions, PictureQuery, Query, SquareQuery, ViewQuery
+from panther.viewer.queries import LayerOptions, PictureQuery, Query, SquareQuery, ViewQuery
 from panther.viewer.tiles.export import export_regions, export_view
 from panther.viewer.tiles.layers import Layer
 from panther.viewer.tiles.maker import Tiles
@@ -41,12 +41,12 @@ def slide_routes(bench: Workbench) -> Blueprint:
         patch_map = bench.patches(name, query.set)
         layers, notes = tiles.layers(patch_map, query)
         return {
-            **about_canvas(name, patch_map.canvas),
+            **describe_canvas(name, patch_map.canvas),
             "pitch": None if patch_map.grid is None else patch_map.grid.pitch,
             "patches": 0 if patch_map.grid is None else len(patch_map.grid.cells),
             "layers": [layer.to_dict() for layer in layers],
-            "weights": None if patch_map.weights is None else [float(weight) for weight in patch_map.weights],
-            "notes": [*patch_map.notes, *notes, *_about_blank(bench, patch_map, layers)],
+            "weights": patch_map.weights,
+            "notes": [*patch_map.notes, *notes, *_blank_note(bench, patch_map, layers)],
         }
 
     @routes.get("/api/slides/<name>/neighbours")
@@ -55,30 +55,28 @@ def slide_routes(bench: Workbench) -> Blueprint:
         table = bench.patches(name, chosen).touching
         if table is None:
             return {"sentences": [], "rows": []}
-        return beside(table, [title for title, _ in bench.look(chosen)])
+        return describe_neighbours(table, [title for title, _ in bench.legend(chosen)])
 
     @routes.get("/api/slides/<name>/canvas")
     def canvas(name: str) -> dict[str, Any]:
         with bench.image(name) as slide:  # its picture need not wait until the features are read
-            return about_canvas(name, Canvas(*slide.dimensions, slide.mpp))
+            return describe_canvas(name, Canvas(*slide.dimensions, slide.mpp))
 
     @routes.get("/api/slides/<name>/patches")
     def patches(name: str) -> Response:
-        return Response(packed(bench.patches(name, Query.read().set)), mimetype="application/octet-stream")
+        return Response(pack_patches(bench.patches(name, Query.read().set)), mimetype="application/octet-stream")
 
     @routes.get("/tiles/<name>/<int:zoom>/<int:x>/<int:y>.jpg")
     def base(name: str, zoom: int, x: int, y: int) -> Response:
-        return cached_by_browser(tiles.base(name, zoom, x, y), "image/jpeg")
+        return cached_by_browser(tiles.picture(tiles.base, name, zoom, x, y), "image/jpeg")
 
     @routes.get("/tiles/<name>/patch/<int:number>.jpg")
     def patch(name: str, number: int) -> Response:
-        return cached_by_browser(tiles.patch(name, number, PictureQuery.read().size), "image/jpeg")
+        return cached_by_browser(tiles.picture(tiles.patch, name, number, PictureQuery.read().size), "image/jpeg")
 
     @routes.get("/tiles/<name>/square.jpg")
     def square(name: str) -> Response:
-        query = SquareQuery.read()
-        place = Place(query.x, query.y, query.side, query.unit)
-        return cached_by_browser(tiles.square(name, place, query.size or LARGEST_PATCH), "image/jpeg")
+        return cached_by_browser(tiles.picture(tiles.square, name, SquareQuery.read()), "image/jpeg")
 
     @routes.get("/layers/<name>/<layer>/<int:zoom>/<int:x>/<int:y>.png")
     def overlay(name: str, layer: str, zoom: int, x: int, y: int) -> Response:
@@ -100,39 +98,28 @@ def slide_routes(bench: Workbench) -> Blueprint:
     return routes
 
 
-def _about_blank(bench: Workbench, patch_map: PatchMap, layers: Sequence[Layer]) -> list[str]:
+def _blank_note(bench: Workbench, patch_map: PatchMap, layers: Sequence[Layer]) -> list[str]:
     """Note on a slide with patches, but neither an image nor anything to colour them by."""
     is_coloured = any(layer.kind != "lines" for layer in layers)
     has_image = bench.slide(patch_map.slide).image is not None
     if patch_map.grid is None or is_coloured or has_image or bench.contents.prototypes:
         return []  # or the notes of the patches say why
-    return [
-        f"{patch_map.slide}: neither an image nor prototypes, so only the borders of patches are shown; "
-        "`panther view FOLDER --slides IMAGES` or `--prototypes FILE` adds them."
-    ]
+    options = "`panther view FOLDER --slides IMAGES` or `--prototypes FILE`"
+    return [f"{patch_map.slide}: neither an image nor prototypes, only the borders of patches; {options} adds them."]
 
 
-def about_canvas(name: str, canvas: Canvas) -> dict[str, Any]:
-    """What a page must know before it can ask for tiles."""
+def describe_canvas(name: str, canvas: Canvas) -> dict[str, Any]:
+    """Size and zooms of a slide, which a page needs before it asks for tiles."""
     return {"name": name, **asdict(canvas), "zooms": Pyramid(canvas.width, canvas.height).zooms, "tile": TILE}
 
 
-def beside(neighbours: Touching, titles: Sequence[str]) -> dict[str, Any]:
+def describe_neighbours(neighbours: Touching, titles: Sequence[str]) -> dict[str, Any]:
     """Neighbourhoods on a slide: in sentences, and for each prototype (rows) its relation to each other one."""
-    members = np.maximum(neighbours.members, 1)[:, None]
-    numbers = {
-        "times": 2.0 ** neighbours.log_ratio(),
-        "border": neighbours.border(),
-        "inside": neighbours.inside / members,
-    }
-    lists: dict[str, Any] = {
-        name: np.asarray(np.where(np.isfinite(values), values, None)).tolist() for name, values in numbers.items()
-    }
-    prototypes = range(len(titles))
-    rows = [
-        [{"prototype": b, **{name: values[a][b] for name, values in lists.items()}} for b in prototypes if b != a]
-        for a in prototypes
-    ]
+    times, border = 2.0 ** neighbours.log_ratio(), neighbours.border()  # (C, C)
+    inside = neighbours.inside / np.maximum(neighbours.members, 1)[:, None]
+    rows: list[list[dict[str, Any]]] = [[] for _ in titles]
+    for a, b in permutations(range(len(titles)), 2):
+        rows[a].append({"prototype": b, "times": times[a, b], "border": border[a, b], "inside": inside[a, b]})
     return {"sentences": neighbour_sentences(neighbours, titles), "rows": rows}
 
 
@@ -145,7 +132,7 @@ def cached_by_browser(content: bytes, mimetype: str) -> Response:
     return response.make_conditional(request)  # type: ignore[return-value]
 
 
-def packed(patch_map: PatchMap) -> bytes:
+def pack_patches(patch_map: PatchMap) -> bytes:
     """Patches in little-endian numbers: N, C, pitch, 0; x (N), y (N), label (N, padded to 4 bytes), largest posterior (N)."""
     if patch_map.grid is None:
         return struct.pack("<IIfI", 0, 0, 0.0, 0)

@@ -1,13 +1,14 @@
 """Routes of the study page: methods compared, patients and risks."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
 from flask import Blueprint
 
-from panther.charts.to_plotly import convert, plain
+from panther.charts.to_plotly import convert
 from panther.errors import InputError
 from panther.evaluation.intervals import CAPTION
 from panther.report.data import Run, load_run, metric_name, where_tested
@@ -34,6 +35,7 @@ TABLES = ("run.json", "study.json", "cohort.csv", *(f"{name}.parquet" for name i
 
 
 def _rows(**columns: Any) -> list[dict[str, Any]]:
+    """Rows of a table of columns."""
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
@@ -43,16 +45,15 @@ def _differ(codes: np.ndarray, known: np.ndarray) -> np.ndarray:
 
 
 def _classes(run: Run, people: Classified) -> list[dict[str, Any]]:
-    predicted = people.predicted
-    known = predicted >= 0
+    predicted, is_predicted = people.predicted, people.predicted >= 0
     names = np.array([*(run.classes or []), None], object)  # number -1: not known
     return _rows(
         truth=names[people.truth],
-        predicted=names[predicted.T].tolist(),
+        predicted=names[predicted.T],
         probability=people.of_truth.T,
-        right=((predicted == people.truth) & known).sum(0),
-        asked=known.sum(0),
-        disagree=_differ(predicted, known),
+        right=((predicted == people.truth) & is_predicted).sum(0),
+        judged=is_predicted.sum(0),
+        disagree=_differ(predicted, is_predicted),
     )
 
 
@@ -81,40 +82,36 @@ def _ranks(run: Run, people: Ranked) -> list[dict[str, Any]]:
 
 def _labels(run: Run, people: Labelled) -> list[dict[str, Any]]:
     """Labels as text, those that are known; a method is right if all of them are."""
-    names, rows = np.array(people.names, object), []
-    for truth, probability, of_truth in zip(
-        people.truth, people.probability.swapaxes(0, 1), people.of_truth.T, strict=True
-    ):
-        known = ~np.isnan(truth)
-        is_predicted = ~np.isnan(probability[:, known]).any(1)
-        is_right = ((probability > 0.5) == (truth == 1))[:, known].all(1) & is_predicted
-        predicted = [_listed(names[known & (p > 0.5)]) if ok else None for p, ok in zip(probability, is_predicted, strict=True)]  # fmt: skip
-        rows.append(
-            {
-                "truth": _listed(names[truth == 1]),
-                "predicted": predicted,
-                "probability": of_truth,
-                "right": int(is_right.sum()),
-                "asked": int(is_predicted.sum()),
-                "disagree": len({*predicted} - {None}) > 1,
-            }
-        )
+    known = ~np.isnan(people.truth)  # (S, L)
+    is_positive = known & (people.probability > 0.5)  # (M, S, L)
+    is_predicted = ~(np.isnan(people.probability) & known).any(2)  # (M, S)
+    is_right = (is_positive == (people.truth == 1)).all(2) & is_predicted
+    rows = _rows(
+        truth=[_listed(people.names, row) for row in people.truth == 1],
+        predicted=[[_listed(people.names, row) for row in of_patient] for of_patient in is_positive.swapaxes(0, 1)],
+        probability=people.of_truth.T,
+        right=is_right.sum(0),
+        judged=is_predicted.sum(0),
+    )
+    for row, known in zip(rows, is_predicted.T, strict=True):
+        row["disagree"] = len({*compress(row["predicted"], known)}) > 1
+        row["predicted"] = [text if ok else None for text, ok in zip(row["predicted"], known, strict=True)]
     return rows
 
 
-def _listed(names: np.ndarray) -> str:
-    return ", ".join(names) or "none"
+def _listed(names: Sequence[str], is_listed: np.ndarray) -> str:
+    return ", ".join(compress(names, is_listed)) or "none"
 
 
 class PatientList(NamedTuple):
     """Patients of a kind of study."""
 
     kind: str  # which columns the page has
-    how: str  # measure of the error
+    order: str  # of the patients: the measure of the error
     people: Callable[[Run, Any], People]
     rows: Callable[[Run, Any], list[dict[str, Any]]]
     error: Callable[[Any], np.ndarray]  # (M, S), of each method and patient
-    about: Callable[[Run], str]  # what is predicted
+    target: Callable[[Run], str]  # what is predicted
 
 
 LISTS: dict[str, PatientList] = {
@@ -128,8 +125,8 @@ LISTS: dict[str, PatientList] = {
     ),
     "survival": PatientList(
         "survival",
-        "Patients are sorted by the share of their comparable pairs in the wrong order: pairs of the same test fold of which it is known "
-        "who had the event first (as in the c-index). Patients without such a pair are not judged.",
+        "Patients are sorted by the share of their comparable pairs (as in the c-index, of the same test fold) that are in the wrong order. "
+        "Patients without such a pair are not judged.",
         lambda run, table: ranked(table, run.rows),
         _ranks,
         lambda people: people.wrong,
@@ -164,7 +161,7 @@ def study_routes(bench: Workbench) -> Blueprint:
         """The study, its name, the test, and the version of its files."""
         studies = bench.contents.studies
         if not studies:
-            raise UnknownError("No study here; `panther run` writes one, `panther view FOLDER --study RUN` opens it.")
+            raise UnknownError("no study here; `panther run` writes one, `panther view FOLDER --study RUN` opens it")
         name = query.study or next(iter(studies))
         folder = pick(studies, name, "study")
         files = [folder / table for table in TABLES]
@@ -194,21 +191,21 @@ def study_routes(bench: Workbench) -> Blueprint:
             raise InputError(f"{name}: none of its metrics {', '.join(run.study.shown)}; run `panther run` again")
         metric = pick(metrics, query.metric or metrics[0], "metric")
         chart, title, numbers = forest_chart(run, part, metric)
-        content = {
+        return {
             "study": name,
             "studies": list(bench.contents.studies),
             "about": _about(run),
-            "parts": [{"id": one, "title": where_tested(one)} for one in run.parts],
+            "parts": [{"id": part, "title": where_tested(part)} for part in run.parts],
             "part": part,
-            "metrics": [{"id": one, "title": metric_name(one)} for one in metrics],
+            "metrics": [{"id": metric, "title": metric_name(metric)} for metric in metrics],
             "metric": metric,
             "meaning": " ".join((MEANING.get(metric, ""), CAPTION if run.study.bootstrap else "")),
             "rows": [_row(run, part, metrics, row) for row in run.rows],
             "best": list(run.best(part)["row"]),
             "words": f"{title}: {numbers}",
             "notes": _notes(run),
+            "figure": convert(chart),
         }
-        return plain(content) | {"figure": convert(chart)}
 
     @routes.get("/api/study/patients")
     def patients() -> dict[str, Any]:
@@ -225,34 +222,28 @@ def study_routes(bench: Workbench) -> Blueprint:
             row |= {"sample": sample, "patient": patient, "all": mean, "slides": of_sample}
         without = sum(not row["slides"] for row in rows)
         note = f"{without:,} of {len(rows):,} have no slide here; open the folder of their slides, with its table."
-        return plain(
-            {
-                "kind": page.kind,
-                "methods": run.rows,
-                "best": next(iter(run.best(part)["row"]), run.rows[0]),
-                "unit": run.time_unit,
-                "how": page.how,
-                "patients": rows,
-                "notes": [note] if without else [],
-            }
-        )
+        return {
+            "kind": page.kind,
+            "methods": run.rows,
+            "best": next(iter(run.best(part)["row"]), run.rows[0]),
+            "unit": run.time_unit,
+            "how": page.order,
+            "patients": rows,
+            "notes": [note] if without else [],
+        }
 
     return routes
 
 
 def _about(run: Run) -> str:
-    what = LISTS[run.kind].about(run)
-    tested = "; ".join(f"{where_tested(part)} {_whom(run, part)}" for part in run.parts)
-    return f"{what} · tested: {tested} · {plural(len(run.folds), 'fold')} · {plural(len(run.rows), 'method')}"
-
-
-def _whom(run: Run, part: str) -> str:
-    """Number of samples and patients tested, each counted once."""
-    people = run.tested(part).drop_duplicates("sample")
-    patients = plural(people["patient"].nunique(), "patient")
-    if (people["sample"] == people["patient"]).all():
-        return patients
-    return f"{plural(len(people), 'sample')} of {patients}"
+    """What is predicted, and the numbers of samples and patients tested, each counted once."""
+    tested = []
+    for part in run.parts:
+        people = run.tested(part).drop_duplicates("sample")
+        samples = "" if (people["sample"] == people["patient"]).all() else f"{plural(len(people), 'sample')} of "
+        tested.append(f"{where_tested(part)} {samples}{plural(people['patient'].nunique(), 'patient')}")
+    counts = f"{plural(len(run.folds), 'fold')} · {plural(len(run.rows), 'method')}"
+    return f"{LISTS[run.kind].target(run)} · tested: {'; '.join(tested)} · {counts}"
 
 
 def _row(run: Run, part: str, metrics: list[str], name: str) -> dict[str, Any]:

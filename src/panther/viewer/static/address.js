@@ -15,12 +15,12 @@ function text(values) {
   return `#${query}`;
 }
 
-/** Go somewhere else: a new entry of the browser's history. Only what is given stays. */
+/** Go to another place: a new entry of the browser's history. Only the given state stays. */
 export function go(values) {
   location.hash = text(values);
 }
 
-/** Remember a change of the same place: no new entry, and pages are not told (they made it). */
+/** Remember a change of the same place: no new entry, and pages are not notified (they made it). */
 export function remember(changes) {
   history.replaceState(null, "", text({ ...state(), ...changes }));
 }

@@ -29,8 +29,8 @@ export async function bytes(parts, options = {}, how = {}) {
   return response.arrayBuffer();
 }
 
-/** Lines of JSON: `told` hears each as it arrives; the last one is the answer. */
-export async function lines(parts, options, how, told) {
+/** Lines of JSON: `onLine` is called with each as it arrives; the last one is the answer. */
+export async function lines(parts, options, how, onLine) {
   const response = await ask(path(["api", ...parts], options), how);
   if (!response.ok) return answer(response);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -40,7 +40,7 @@ export async function lines(parts, options, how, told) {
     const { value, done } = await reader.read();
     const found = (rest + (value ?? "")).split("\n");
     rest = done ? "" : found.pop();
-    for (const text of found.filter(Boolean)) told((last = JSON.parse(text)));
+    for (const text of found.filter(Boolean)) onLine((last = JSON.parse(text)));
     if (done) break;
   }
   if (last.error) throw new Refused(last.error, response.status);

@@ -18,7 +18,7 @@ let turn = 0;
 
 async function open(now) {
   const name = now.page in PAGES ? now.page : "slide";
-  const mine = ++turn;
+  const current = ++turn;
   const place = document.getElementById("page");
   mark(name);
   if (place.dataset.page !== name) {
@@ -27,7 +27,7 @@ async function open(now) {
   }
   try {
     const module = await PAGES[name][1]();
-    if (mine !== turn) return;
+    if (current !== turn) return;
     // a page that can go to another place of its own is not built anew: its lists keep what was searched for
     if (place.dataset.page === name && close.follow) return close.follow(now);
     close();
@@ -35,7 +35,7 @@ async function open(now) {
     show(place);
     place.dataset.page = name;
     const end = await module.open(place, now, contents);
-    if (mine === turn) close = end ?? (() => {});
+    if (current === turn) close = end ?? (() => {});
     else end?.();
   } catch (error) {
     message(error instanceof TypeError && /dynamically imported module/.test(error.message) ? SILENT : error.message, "page");

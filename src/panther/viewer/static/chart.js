@@ -38,7 +38,7 @@ export function chart(place, figure, { onClick, label } = {}) {
   let shown = figure;
   let removed = false;
   let drawing = Promise.resolve();
-  let asked = 0;
+  let requests = 0;
 
   const config = {
     displaylogo: false,
@@ -60,13 +60,13 @@ export function chart(place, figure, { onClick, label } = {}) {
   }
 
   function draw() {
-    const mine = ++asked;
+    const current = ++requests;
     canvas.setAttribute("aria-label", label);
     canvas.style.minHeight = `${shown.layout?.height ?? 360}px`;
     drawing = drawing
       .then(plotly)
       .then((Plotly) => {
-        if (removed || mine !== asked) return null;
+        if (removed || current !== requests) return null;
         const inked = painted({ data: shown.data, layout: layout() });
         const first = !canvas.classList.contains("js-plotly-plot");
         return Plotly.react(canvas, inked.data, inked.layout, config).then(() => first && onClick && canvas.on("plotly_click", (event) => onClick(point(event.points[0]))));
@@ -124,7 +124,7 @@ function painted(figure) {
   const paint = (value, name) => {
     if (typeof value === "string") return /colou?r$/i.test(name) ? (ink[value] ?? value) : value;
     if (Array.isArray(value)) {
-      if (DATA.has(name)) return value.slice(); // Plotly keeps what it is given
+      if (DATA.has(name)) return value.slice(); // Plotly keeps its input
       return value.map((one) => paint(one, name));
     }
     if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, paint(one, key)]));

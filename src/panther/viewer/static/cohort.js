@@ -136,7 +136,7 @@ class Cohort {
   }
 
   async draw() {
-    const mine = ++this.turn;
+    const current = ++this.turn;
     clearTimeout(this.later);
     if (!this.plane) {
       // without places there is the table, and one sentence
@@ -148,13 +148,13 @@ class Cohort {
     try {
       found = await get(["cohort", "points"], { level: this.cohort.level, set: this.state.set, plane: this.plane, colour: this.colour });
     } catch (error) {
-      if (this.closed || mine !== this.turn) return;
+      if (this.closed || current !== this.turn) return;
       show(this.busy);
       this.points.draw({ data: [], layout: {} }, error.message);
       this.say([error.message, ...this.cohort.notes]);
       return;
     }
-    if (this.closed || mine !== this.turn) return;
+    if (this.closed || current !== this.turn) return;
     if (found.progress) {
       this.wait(this.busy, found.progress);
       this.later = setTimeout(() => this.draw(), 700);
@@ -322,7 +322,7 @@ class Cohort {
   /** Names that are in sight; null: all. */
   inSight() {
     if (!this.state.values && !this.sought) return null;
-    // asked for many times at each change, so kept until the next
+    // used many times at each change, so kept until the next
     if (!this.sight || this.sight.values !== this.state.values || this.sight.sought !== this.sought || this.sight.only !== this.state.only) {
       const kept = this.kept().map((row) => row.name);
       const names = new Set(this.sought ? kept.filter((name) => this.sought.has(name)) : kept);
@@ -406,16 +406,16 @@ class Cohort {
     const [a, b] = this.members();
     const { columns } = this.cohort;
     const few = columns.filter(({ id, kind }) => kind === "category" && this.tally(id).length > 1);
-    const said = (group, names, nothing) => (group || nothing === "the rest" ? `${group?.column ? `${title(columns, group.column)} ${group.value}` : group ? "chosen" : nothing} (${names.length.toLocaleString("en")})` : nothing);
+    const groupText = (group, names, nothing) => (group || nothing === "the rest" ? `${group?.column ? `${title(columns, group.column)} ${group.value}` : group ? "chosen" : nothing} (${names.length.toLocaleString("en")})` : nothing);
     const parts = [
-      el("span", { class: "cohort-group a" }, "A: ", said(this.groups.a, a, "empty")),
-      el("span", { class: "cohort-group b" }, "B: ", said(this.groups.b, b, this.groups.a ? "the rest" : "empty")),
+      el("span", { class: "cohort-group a" }, "A: ", groupText(this.groups.a, a, "empty")),
+      el("span", { class: "cohort-group b" }, "B: ", groupText(this.groups.b, b, this.groups.a ? "the rest" : "empty")),
     ];
     if (few.length) parts.push(this.groupForm(few));
     if (this.groups.a || this.groups.b) parts.push(el("button", { class: "quiet", onclick: () => this.setGroups(null, null) }, "Clear groups"));
     const focused = this.groupBar.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
     show(this.groupBar, parts);
-    // drawn anew: whoever chooses by keyboard goes on where they were
+    // drawn anew: the focus of the keyboard stays
     if (focused) [...this.groupBar.querySelectorAll("select")].find((one) => one.getAttribute("aria-label") === focused)?.focus();
   }
 
@@ -435,14 +435,14 @@ class Cohort {
   async compare() {
     if (!this.cohort.compare) return;
     const [a, b] = this.members();
-    const mine = (this.compared = {});
+    const current = (this.compared = {});
     let found;
     try {
       found = await post(["cohort", "compare"], { level: this.cohort.level, set: this.state.set ?? null, a, b });
     } catch (error) {
       found = { error: error.message };
     }
-    if (this.closed || mine !== this.compared) return;
+    if (this.closed || current !== this.compared) return;
     this.clearResult();
     this.result.hidden = false;
     const heading = el("h2", {}, "Which prototypes differ");
@@ -451,7 +451,7 @@ class Cohort {
       const place = el("div", { class: "cohort-status" });
       this.wait(place, found.progress);
       show(this.result, heading, place);
-      this.later = setTimeout(() => mine === this.compared && this.compare(), 700);
+      this.later = setTimeout(() => current === this.compared && this.compare(), 700);
       return;
     }
     const { counts } = found;
@@ -464,7 +464,7 @@ class Cohort {
       el("p", { class: "cohort-sentence", role: "status" }, found.sentence),
       el("p", { class: "faint" }, `A: ${sizes("A")}, B: ${sizes("B")}. ${found.test ? `${found.test} test over patients, p corrected by Holm; ` : ""}means and differences with 95 % intervals over patients.`),
       found.notes.map((note) => el("p", { class: "faint" }, note)),
-      // near points have alike shares, so a lasso finds differences wherever it is drawn
+      // near points have similar shares, so a lasso finds differences wherever it is drawn
       (this.groups.a?.names || this.groups.b?.names) && el("p", { class: "faint" }, "The groups were chosen by the positions of the points, which depend on the shares: p describes the difference and is no test of a hypothesis. With groups by a column it is."),
       picture,
       numbers,
@@ -495,7 +495,7 @@ function read(text) {
     if (Array.isArray(found) && found.every((name) => typeof name === "string")) return { names: found };
     if (typeof found?.column === "string" && typeof found?.value === "string") return { column: found.column, value: found.value };
   } catch {
-    // not a group: nobody
+    // not a group, it is empty
   }
   return null;
 }

@@ -59,7 +59,7 @@ class ComparePage {
     right.follow(one(state, "2", this._opposite(left.name, state)));
   }
 
-  /** What to compare with where nothing is said: another set, another model, else the next slide. */
+  /** What to compare with by default: another set, another model, else the next slide. */
   _opposite(name, state) {
     const { prototypes, models, slides } = this.contents;
     const other = (names, used) => names.find((one) => one !== (used ?? names[0]));
@@ -153,7 +153,7 @@ class Pane {
     }
   }
 
-  /** Other choices: asked for anew, at the same place where the slide is the same. */
+  /** Other choices: loaded again, at the same place where the slide is the same. */
   _change(changes) {
     const { slide = this.name, ...rest } = changes;
     const view = slide === this.name ? this.zoom.view : {};
@@ -261,8 +261,8 @@ class Pane {
 /** The part of the address that speaks of one side. */
 function one(state, mark, usually) {
   const names = ["slide", "set", "model", "prototype", "shown", "low", "high", "output", "layers", "opacity", "x", "y", "zoom"];
-  const said = Object.fromEntries(names.filter((name) => state[name + mark] !== undefined).map((name) => [name, state[name + mark]]));
-  return said.slide === undefined ? { ...usually, ...said } : said;
+  const explicit = Object.fromEntries(names.filter((name) => state[name + mark] !== undefined).map((name) => [name, state[name + mark]]));
+  return explicit.slide === undefined ? { ...usually, ...explicit } : explicit;
 }
 
 function usualSlide({ slides }) {

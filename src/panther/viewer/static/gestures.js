@@ -1,4 +1,4 @@
-// What hands do on a canvas, told as pan(dx, dy), zoom(factor, at, soft), click(at, event), hover(at) in CSS pixels of the surface.
+// Gestures on a canvas, reported as pan(dx, dy), zoom(factor, at, soft), click(at, event), hover(at) in CSS pixels of the surface.
 
 const STILL = 4; // pixels a pointer may move and still have clicked
 

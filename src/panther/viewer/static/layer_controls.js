@@ -128,7 +128,7 @@ export function isColour(text) {
   return /^#[0-9a-f]{6}$/i.test(text ?? "");
 }
 
-/** "C3 stroma", or "C3" where nobody named it. */
+/** "C3 stroma", or "C3" without a name. */
 export function named(id, name) {
   return !name || name === `C${id}` ? `C${id}` : name.startsWith(`C${id} `) ? name : `C${id} ${name}`;
 }

@@ -19,7 +19,7 @@ export function legend(place, { slide, prototypes, weights, shown, set, sort }, 
       weights && el("button", { class: "small quiet", title: "Change the order", onclick: () => resort(sort === "share" ? "number" : "share") }, sort === "share" ? "by share ↓" : "by number ↓"),
     ),
     el("ul", { class: "legend", "aria-label": "Prototypes; choose to isolate" }, rows.map(row)),
-    isolate && rows.length > 1 && el("p", { class: "faint hint" }, shown.length ? told(shown, prototypes) : "Click isolates one, with Shift or Ctrl several."),
+    isolate && rows.length > 1 && el("p", { class: "faint hint" }, shown.length ? isolatedText(shown, prototypes) : "Click isolates one, with Shift or Ctrl several."),
   );
 
   function row({ id, name, colour }) {
@@ -65,7 +65,7 @@ export function percent(part) {
   return value > 0 && value < 0.1 ? "<0.1%" : `${value.toFixed(value < 10 ? 1 : 0)}%`;
 }
 
-function told(shown, prototypes) {
+function isolatedText(shown, prototypes) {
   const names = shown.map((id) => named(id, prototypes.find((one) => one.id === id)?.name));
   return `Only ${names.join(", ")} ${names.length > 1 ? "are" : "is"} shown.`;
 }

@@ -2,12 +2,12 @@
 
 const CLOSEST = 16; // CSS pixels a canvas unit
 const FLIGHT = 160; // ms of a zoom by wheel or key
-const SETTLED = 220; // ms without a move after which a view is told as settled
+const SETTLED = 220; // ms without a move after which a view is reported as settled
 
 /** What DeepZoom is built on: its `view`; it has a `node`, a `slide`, `onView` and `redraw`. */
 export class Moving {
   view = { x: 0, y: 0, zoom: 1 };
-  fitted = true; // until somebody moves: then a change of the window's size fits again
+  fitted = true; // until the first move, a change of the window's size fits the slide again
   flight = null;
   linked = null;
 

@@ -3,9 +3,9 @@ import { get, post } from "./api.js";
 import { el, field, message } from "./dom.js";
 import { isColour } from "./layer_controls.js";
 
-const AGAIN = 15000; // ms after which a page looks whether somebody else changed something
+const AGAIN = 15000; // ms after which a page looks for changes made elsewhere
 
-/** Names of a set; `onChange()` is told whenever they change, here or elsewhere. */
+/** Names of a set; `onChange()` is called whenever they change, here or elsewhere. */
 export async function openNames(set, onChange) {
   const names = new Names(set, onChange);
   await names.refresh();

@@ -15,7 +15,7 @@ export function neighbours(place, found, prototypes, shown) {
   show(
     place,
     el("h2", {}, "Side by side"),
-    lines.length ? borders(one, lines, prototypes) : (sentences.length ? sentences : [NOTHING]).map((sentence) => el("p", { class: "told" }, sentence)),
+    lines.length ? borders(one, lines, prototypes) : (sentences.length ? sentences : [NOTHING]).map((sentence) => el("p", { class: "statement" }, sentence)),
     !lines.length && el("p", { class: "faint hint" }, "Isolate a prototype to see what it borders on."),
   );
 }

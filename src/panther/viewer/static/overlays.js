@@ -55,7 +55,7 @@ export function posteriorOf({ prototype, shown }) {
   return shown.length && !shown.includes(prototype) ? shown[0] : prototype;
 }
 
-/** Leave out prototypes that are not there, of `count`; returns a sentence about them, empty where nobody misses them. */
+/** Leave out prototypes that are not there, of `count`; returns a sentence about them, empty if they are not shown. */
 export function dropAbsent(choices, count) {
   const away = (id) => count > 0 && id !== null && id >= count;
   const absent = choices.shown.filter(away);
@@ -74,7 +74,7 @@ export function usual(id) {
   return LINES.includes(id) ? 0.8 : USUAL;
 }
 
-/** What a slide shows if nothing else was said: the first layer that colours patches; without one, and without an image, their borders. */
+/** What a slide shows by default: the first layer that colours patches; without one, and without an image, their borders. */
 export function usualLayers({ layers, image }) {
   const bare = image ? null : layers.find(({ id }) => id === "grid");
   const first = layers.find(({ id }) => id === "prototypes") ?? layers.find(({ id }) => !LINES.includes(id)) ?? bare;

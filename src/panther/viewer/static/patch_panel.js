@@ -8,7 +8,7 @@ import { patchPicture } from "./patch_picture.js";
 import { coordinates } from "./scale_bar.js";
 
 const PICTURE = 320; // pixels; the patch at full resolution, never enlarged by the server
-const ALIKE = 12;
+const SIMILAR = 12;
 const OF_ONE = 3; // patches of one slide among those of the cohort, at most
 const LINGER = 500; // ms that a patch is looked at before the whole cohort is searched
 
@@ -16,8 +16,8 @@ const LINGER = 500; // ms that a patch is looked at before the whole cohort is s
 export function patchPanel(place, n, about, { close, turn }) {
   const stop = new AbortController();
   const facts = el("div", { class: "facts" }, el("p", { class: "faint" }, "…"));
-  const here = alikeSection("Most similar in this slide");
-  const cohort = alikeSection("Most similar in the cohort");
+  const here = similarSection("Most similar in this slide");
+  const cohort = similarSection("Most similar in the cohort");
   const picture = about.image && patchPicture({ slide: about.slide, patch: n }, true, PICTURE, `Patch ${n} of ${about.slide}`);
   show(
     place,
@@ -36,11 +36,11 @@ export function patchPanel(place, n, about, { close, turn }) {
     const parts = ["slides", about.slide, "patches", n];
     const missing = await filled(facts, async () => describe(await get(parts, options, how), about));
     if (missing) return show(here.list), show(cohort.list);
-    await filled(here.list, async () => alike(await lines([...parts, "similar"], { where: "slide", k: ALIKE }, how, () => {}), about));
+    await filled(here.list, async () => similar(await lines([...parts, "similar"], { where: "slide", k: SIMILAR }, how, () => {}), about));
     await new Promise((done) => setTimeout(done, LINGER));
     if (!stop.signal.aborted) {
-      const asked = { where: "cohort", k: ALIKE, per_slide: OF_ONE };
-      await filled(cohort.list, async () => alike(await lines([...parts, "similar"], asked, how, searching), about));
+      const query = { where: "cohort", k: SIMILAR, per_slide: OF_ONE };
+      await filled(cohort.list, async () => similar(await lines([...parts, "similar"], query, how, searching), about));
     }
   }
 
@@ -48,7 +48,7 @@ export function patchPanel(place, n, about, { close, turn }) {
     if (of > 1 && !stop.signal.aborted) show(cohort.list, el("p", { class: "faint" }, `Searching … ${done} of ${of} slides`));
   }
 
-  /** Fill a place; a refusal is told there, once. */
+  /** Fill a place; an error is shown there, once. */
   async function filled(target, make) {
     try {
       const content = await make();
@@ -97,12 +97,12 @@ function typicality({ prototype, distance, typical, nearest }, prototypes) {
   return el("p", {}, "Belongs to ", el("strong", {}, called(prototype)), ".", el("span", { class: "faint" }, `${how}${far}${other}`));
 }
 
-function alikeSection(title) {
-  const list = el("div", { class: "alike" }, el("p", { class: "faint" }, "Searching …"));
+function similarSection(title) {
+  const list = el("div", { class: "similar" }, el("p", { class: "faint" }, "Searching …"));
   return { node: el("section", {}, el("h3", {}, title), list), list };
 }
 
-function alike({ patches, notes, encoder, slides, seconds }, { set }) {
+function similar({ patches, notes, encoder, slides, seconds }, { set }) {
   const where = slides > 1 ? ` Of ${slides} slides, at most ${OF_ONE} patches each, in ${seconds.toFixed(1)} s.` : "";
   return [
     patches.length ? patches.map((one) => tile(one, set)) : el("p", { class: "faint" }, "None was found."),

@@ -41,10 +41,10 @@ export function points(place, { describe, onOpen, onHover, onSelect, onClear }) 
   const base = el("canvas", { class: "points-base", "aria-hidden": "true" });
   const over = el("canvas", { class: "points-over", tabIndex: 0, role: "img" });
   const tip = el("div", { class: "points-tip", hidden: true });
-  const said = el("div", { class: "unseen", role: "status" });
+  const status = el("div", { class: "unseen", role: "status" });
   const legend = el("div", { class: "points-legend" });
   const stage = el("div", { class: "points-stage" }, base, over, tip);
-  const whole = el("div", { class: "points" }, legend, stage, said);
+  const whole = el("div", { class: "points" }, legend, stage, status);
   place.append(whole);
 
   let figure = null;
@@ -192,7 +192,7 @@ export function points(place, { describe, onOpen, onHover, onSelect, onClear }) 
           draw.strokeStyle = GROUPS[group];
           draw.beginPath();
           draw.arc(0, 0, r + 3, 0, 2 * Math.PI);
-          if (group === "b") draw.setLineDash([3, 2]); // told apart without colour too
+          if (group === "b") draw.setLineDash([3, 2]); // distinguished without colour too
           draw.stroke();
         }
         draw.restore();
@@ -392,7 +392,7 @@ export function points(place, { describe, onOpen, onHover, onSelect, onClear }) 
     if (!best) return;
     onHover?.(best.key);
     pointAt(best.key);
-    said.textContent = describe(best.key).join(", ");
+    status.textContent = describe(best.key).join(", ");
   }
 
   function zoom(factor, x, y) {

@@ -86,7 +86,7 @@ export function prototypeDetail(place, prototype, { names, state, contents, chan
     part("predicts", one.predicts, () => predictions(one.predicts));
   }
 
-  /** Drawn again only where something is new: whoever reads or scrolls is not disturbed. */
+  /** Drawn again only where something is new, so that reading and scrolling are not disturbed. */
   function part(name, data, draw) {
     const text = JSON.stringify(data);
     if (seen[name] === text) return;
@@ -124,17 +124,17 @@ export function prototypeDetail(place, prototype, { names, state, contents, chan
   }
 
   function groups(answer, columns) {
-    const asked = columns.length > 1 && field("Column", choice(columns.map((name) => [name, name]), answer.column ?? state.column ?? columns[0], (column) => change({ column })));
+    const columnChoice = columns.length > 1 && field("Column", choice(columns.map((name) => [name, name]), answer.column ?? state.column ?? columns[0], (column) => change({ column })));
     const test = answer.test;
-    const said = test && sentence(`${test.test}: p ${p(test.p)}, corrected over all prototypes ${p(test.p_corrected)}. Patients count once, however many slides they have.`);
-    drawn(who.body, "who", answer, said, asked);
+    const testText = test && sentence(`${test.test}: p ${p(test.p)}, corrected over all prototypes ${p(test.p_corrected)}. Patients count once, however many slides they have.`);
+    drawn(who.body, "who", answer, testText, columnChoice);
   }
 
-  function drawn(body, name, answer, said, asked) {
+  function drawn(body, name, answer, testText, columnChoice) {
     ends[name]?.();
     delete ends[name];
     const canvas = el("div", {});
-    show(body, asked, answer.figure ? canvas : el("p", { class: "faint" }, answer.why), said, (answer.notes ?? []).map((note) => el("p", { class: "faint" }, note)));
+    show(body, columnChoice, answer.figure ? canvas : el("p", { class: "faint" }, answer.why), testText, (answer.notes ?? []).map((note) => el("p", { class: "faint" }, note)));
     if (answer.figure) ends[name] = chart(canvas, answer.figure, { label: LABELS[name] });
   }
 
@@ -182,7 +182,7 @@ export function prototypeDetail(place, prototype, { names, state, contents, chan
     const slides = contents.slides.filter(({ features }) => features).map(({ name }) => name);
 
     async function open(name) {
-      const mine = ++turn;
+      const current = ++turn;
       const here = link({ page: "slide", slide: name, set: state.set, prototype, layers: "posterior" });
       const choose = el("input", { type: "text", list: "slides-known", value: name ?? "", autocomplete: "off" });
       choose.addEventListener("change", () => slides.includes(choose.value) && go(address({ slide: choose.value })));
@@ -192,10 +192,10 @@ export function prototypeDetail(place, prototype, { names, state, contents, chan
       try {
         about = await get(["slides", name], { set: state.set });
       } catch (error) {
-        if (mine === turn) show(facts, error.message);
+        if (current === turn) show(facts, error.message);
         return;
       }
-      if (mine !== turn) return;
+      if (current !== turn) return;
       const has = about.layers.some(({ id }) => id === "posterior");
       stage.hidden = !about.width;
       show(facts, about.weights ? `${percent(about.weights[prototype])} of this slide. ` : "", ...(has ? [] : about.notes.slice(0, 1)));

@@ -38,7 +38,7 @@ class PrototypePage {
   }
 
   async follow(state) {
-    const mine = ++this.turn;
+    const current = ++this.turn;
     this.state = state;
     const fresh = !this.names || this.names.set !== state.set;
     if (fresh) {
@@ -46,7 +46,7 @@ class PrototypePage {
       this.names = await openNames(state.set, () => this._named());
       this.undo = undoButton(this.names);
     }
-    if (mine !== this.turn || this.closed) return;
+    if (current !== this.turn || this.closed) return;
     const count = this.names.state.prototypes.length;
     const c = whole(state.prototype);
     if (c !== null && c >= count) message(`There is no prototype C${c}; there are C0 to C${count - 1}.`, "prototype");
@@ -66,7 +66,7 @@ class PrototypePage {
     this.shown?.close();
   }
 
-  /** Address of a place of this page; what is not given stays. */
+  /** Address of a place of this page; other parameters stay. */
   _address(values) {
     const { slide, set, column, order } = this.state;
     return { page: "prototypes", slide, set, column, order, prototype: this.prototype, ...values };
@@ -87,7 +87,7 @@ class PrototypePage {
   }
 
   async _load() {
-    const mine = this.turn;
+    const current = this.turn;
     clearTimeout(this.timer);
     try {
       const { set, column } = this.state;
@@ -95,7 +95,7 @@ class PrototypePage {
         get(["prototypes"], { set }),
         this.prototype === null ? null : get(["prototypes", this.prototype], { set, column }),
       ]);
-      if (mine !== this.turn || this.closed) return;
+      if (current !== this.turn || this.closed) return;
       this.overview = overview;
       this.shown.update(overview, one);
       this._head();
@@ -104,7 +104,7 @@ class PrototypePage {
       message("", "prototypes");
       if (overview.running) this.timer = setTimeout(() => this._load(), SOON);
     } catch (error) {
-      if (mine === this.turn && !this.closed) message(error.message, "prototypes");
+      if (current === this.turn && !this.closed) message(error.message, "prototypes");
     }
   }
 

@@ -67,7 +67,7 @@ function children(pyramid, z, x, y) {
   ].filter(([cx, cy]) => cx * side < pyramid.width && cy * side < pyramid.height);
 }
 
-/** Draw the part of a tile `up` levels above that covers cell (z, x, y). Edges are rounded alike for neighbours: no seams. */
+/** Draw the part of a tile `up` levels above that covers cell (z, x, y). Edges are rounded as those of neighbours: no seams. */
 function paintPart(ctx, pyramid, { left, top, k }, tile, z, x, y, up) {
   const part = pyramid.tile / 2 ** up;
   const [sx, sy] = [(x % 2 ** up) * part, (y % 2 ** up) * part];

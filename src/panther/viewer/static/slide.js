@@ -145,7 +145,7 @@ class SlidePage {
 
   /** The slide itself, which is known sooner than its patches. */
   async _picture(name, state, signal) {
-    const canvas = await get(["slides", name, "canvas"], {}, { signal }).catch(() => null); // whatever is wrong is told with the rest
+    const canvas = await get(["slides", name, "canvas"], {}, { signal }).catch(() => null); // errors are shown with the rest
     if (!canvas || signal.aborted || this.about) return;
     this.early = name;
     this._say("");
@@ -162,7 +162,7 @@ class SlidePage {
     this.zoom.setSlide(about, baseTiles(about));
     this._arrive(state, true);
     this._neighbours(about.name);
-    this._remember(); // where the picture came first the view is settled already, and nobody will tell
+    this._remember(); // where the picture came first the view is settled already, and no event follows
   }
 
   /** Go to the view and the patch of an address. */
@@ -177,7 +177,7 @@ class SlidePage {
     this._select(n);
   }
 
-  /** Another slide, or other choices that the server must be asked for: a step that one can go back. */
+  /** Another slide, or choices that need a request: a new entry of the history. */
   _go(name, changes = {}, stay = false) {
     const view = stay ? this.zoom.view : {};
     go({ page: "slide", slide: name, ...writeChoices(this.choices), ...view, ...changes });
@@ -230,17 +230,17 @@ class SlidePage {
     this._findModel();
   }
 
-  /** A model's layer is on and nobody said which model: find the one that is shown, for its outputs and the ends of its colours. */
+  /** A model's layer is on and no model is chosen: find the one that is shown, for its outputs and the ends of its colours. */
   async _findModel() {
     const { about, choices, key } = this;
     const unread = about.layers.filter(({ id, low }) => OF_MODELS.includes(id) && choices.layers.has(id) && low === null);
     if (choices.model || !unread.length || this.searched === key) return;
     this.searched = key; // once
     for (const model of this.contents.models) {
-      const told = await get(["slides", about.name], { set: choices.set, model }, { signal: this.loading.signal }).catch(() => null);
+      const details = await get(["slides", about.name], { set: choices.set, model }, { signal: this.loading.signal }).catch(() => null);
       if (this.key !== key || this.choices.model) return;
-      if (!told?.layers.some(({ id, low }) => id === unread[0].id && low !== null)) continue;
-      this.about = told;
+      if (!details?.layers.some(({ id, low }) => id === unread[0].id && low !== null)) continue;
+      this.about = details;
       this.choices.model = model;
       this.key = JSON.stringify([about.name, choices.set, model, choices.output ?? undefined]);
       this._overlays();
@@ -375,7 +375,7 @@ class SlidePage {
     }[event.key];
     if (does) return does() ?? true;
     const free = event.target === document.body || event.target.id === "page";
-    if (free && this._patchKeys(event)) return true; // as on the canvas: whoever has just come has chosen nothing yet
+    if (free && this._patchKeys(event)) return true; // as on the canvas, where nothing has the focus yet
     return (free || !event.key.startsWith("Arrow")) && this.zoom.key(event);
   }
 

@@ -198,18 +198,18 @@ const days = ({ unit }) => (unit === "days" ? "days" : "");
 // kind of target -> its columns, a row judged by method `at` (-1: all of them), and the predictions of one patient
 const KINDS = {
   classes: {
-    sort: { id: "given", descending: false },
+    sort: { id: "truth_probability", descending: false },
     columns: (people, at) => [
       { id: "truth", title: "truth" },
       { id: "predicted", title: "predicted", cell: (name, row) => verdict(name ?? "–", row.off, at >= 0) },
-      { id: "given", title: "p (truth)", number: true, format: two },
-      { id: "right", title: "methods right", number: true, format: (count, row) => `${count} of ${row.one.asked}` },
+      { id: "truth_probability", title: "p (truth)", number: true, format: two },
+      { id: "right", title: "methods right", number: true, format: (count, row) => `${count} of ${row.one.judged}` },
     ],
     row: (one, at) => ({
       truth: one.truth,
-      predicted: at < 0 ? `${one.right} of ${one.asked} right` : one.predicted[at],
-      off: at < 0 ? one.right < one.asked : KINDS.classes.off(one, at),
-      given: at < 0 ? one.all : one.probability[at],
+      predicted: at < 0 ? `${one.right} of ${one.judged} right` : one.predicted[at],
+      off: at < 0 ? one.right < one.judged : KINDS.classes.off(one, at),
+      truth_probability: at < 0 ? one.all : one.probability[at],
       right: one.right,
     }),
     known: (one) => `truth: ${one.truth ?? "not known"}`,

@@ -14,7 +14,7 @@ const ORDER = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" 
  */
 export function table(place, columns, rows, { key = columns[0]?.id, sort, filter, label, onOpen, onHover, onSort, onFilter } = {}) {
   let all = rows;
-  let total = rows.length; // also of rows that somebody else leaves out
+  let total = rows.length; // also of rows that another filter leaves out
   let order = sort ?? null;
   let sought = typeof filter === "string" ? filter : "";
   let view = [];
@@ -61,7 +61,7 @@ export function table(place, columns, rows, { key = columns[0]?.id, sort, filter
   }
 
   function sortBy(column) {
-    // numbers are usually asked for from the largest down
+    // numbers are usually sorted from the largest down
     const descending = order?.id === column.id ? !order.descending : Boolean(column.number);
     order = { id: column.id, descending };
     const at = columns.indexOf(column);

@@ -1,4 +1,4 @@
-// Tiles: those that were fetched (bounded), those under way, and those that could not be had, which are not asked for in a storm.
+// Tiles: those that were fetched (bounded), those under way, and those that failed, which are not requested again at once.
 import { SILENT } from "./api.js";
 import { message } from "./dom.js";
 
@@ -13,7 +13,7 @@ export class TileStore {
     this.most = 512;
     this.tiles = new Map(); // address -> picture; the ones drawn longest ago come first
     this.underway = new Map(); // address -> its AbortController
-    this.failed = new Map(); // address -> when it may be asked for again
+    this.failed = new Map(); // address -> when it may be requested again
     this.resting = new Map(); // layer -> {until, rest}
     this.queue = [];
   }

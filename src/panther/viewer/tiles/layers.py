@@ -37,13 +37,6 @@ OF_MODELS = {
     "attribution": ("Attribution of the prediction", DIVERGING),
     "attention": ("Attention of the network", HEAT),
 }
-NEEDS = {
-    "prototypes": "prototypes (`panther view FOLDER --prototypes FILE`)",
-    "posterior": "prototypes (`panther view FOLDER --prototypes FILE`)",
-    "attribution": "a model with prototypes and a head (`panther view FOLDER --model FILE`)",
-    "attention": "a network (`panther view FOLDER --model FILE`)",
-    "classes": "a tissue classifier, or `panther concordance` with these prototypes",
-}
 
 
 class Outputs(NamedTuple):
@@ -51,7 +44,7 @@ class Outputs(NamedTuple):
 
     titles: tuple[str, ...]  # K outputs
     values: np.ndarray  # (K, N)
-    limits: tuple[float, ...]  # K, the largest there can be
+    limits: tuple[float, ...]  # K, the largest possible absolute values
     main: int  # the predicted one
 
 
@@ -62,8 +55,8 @@ class Classes(NamedTuple):
     labels: np.ndarray  # (C,) or (N,), -1 where there is none
 
 
-def attributed(features: Openable, path: Path) -> Outputs:
-    """What each patch's prototype adds to the outputs of a model, weighted by the model's own posterior."""
+def compute_attribution(features: Openable, path: Path) -> Outputs:
+    """Contribution of each patch's prototype to the outputs of a model, weighted by the posterior under the model."""
     model = load_model(path)
     check_attributable(model)
     assert model.prototypes is not None
@@ -73,42 +66,39 @@ def attributed(features: Openable, path: Path) -> Outputs:
     bag = model.prototypes.prepared(features.open())
     shares = assign(bag, build(model.method.name, model.prototypes, model.method.options)).assignment.numpy()
     added = attribution.by_prototype()[0]  # (K, C)
-    values = np.stack([patch_values(shares, one) for one in added]).astype(np.float32)
-    limits = tuple(float(limit) for limit in np.abs(added).max(1))
+    values = np.stack([patch_values(shares, of_output) for of_output in added]).astype(np.float32)
+    limits = tuple(np.abs(added).max(1).tolist())
     return Outputs(attribution.outputs, values, limits, int(attribution.values[0].argmax()))
 
 
-def attended(features: Openable, path: Path) -> Outputs:
+def compute_attention(features: Openable, path: Path) -> Outputs:
     """Attention that each patch received, one row for each output where the network has several."""
     model = load_model(path)
-    looked = attention(features.open(), model)
-    values = looked.weights.T
-    many = len(values) > 1 and "probabilities" in looked.prediction
-    main = int(looked.prediction["probabilities"][0].argmax()) if many else 0
-    return Outputs(attention_titles(model, len(values)), values, tuple(float(limit) for limit in values.max(1)), main)
+    result = attention(features.open(), model)
+    values = result.weights.T
+    has_classes = len(values) > 1 and "probabilities" in result.prediction
+    main = int(result.prediction["probabilities"][0].argmax()) if has_classes else 0
+    return Outputs(attention_titles(model, len(values)), values, tuple(values.max(1).tolist()), main)
 
 
-def classified(features: Openable, path: Path) -> Classes:
+def classify_patches(features: Openable, path: Path) -> Classes:
     """Class of every patch by a tissue classifier."""
     classifier = load_classifier(path)
     return Classes(tuple(classifier.classes), tissue_of(classifier.label(features.open())))
 
 
-def agreed(folders: Sequence[Path], prototypes_hash: str, count: int) -> Classes | None:
+def read_concordance(folders: Sequence[Path], prototypes_hash: str, count: int) -> Classes | None:
     """Class of every prototype by the first `panther concordance` of these prototypes; None without one."""
-    for folder in folders:
+    for file in (folder / CONCORDANCE for folder in folders):
         try:
-            content = read_json(folder / CONCORDANCE)
+            content = read_json(file)
             if content["prototypes_hash"] != prototypes_hash:
                 continue
-            names = tuple(str(one["class"]) for one in content["classes"])
-            of_prototype = {int(one["prototype"]): one["class"] for one in content["prototypes"]}
-            numbers = {name: number for number, name in enumerate(names)}
-            labels = [numbers.get(of_prototype.get(c, ""), UNKNOWN) for c in range(count)]
+            names = tuple(str(row["class"]) for row in content["classes"])
+            class_of = {int(row["prototype"]): row["class"] for row in content["prototypes"]}
+            labels = [names.index(class_of[c]) if class_of.get(c) in names else UNKNOWN for c in range(count)]
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(
-                f"{folder / CONCORDANCE}: cannot be read ({error}); run `panther concordance` again"
-            ) from error
+            raise InputError(f"{file}: cannot be read ({error}); run `panther concordance` again") from error
         return Classes(names, np.array(labels))
     return None
 
@@ -120,7 +110,7 @@ class Layer:
     id: str
     title: str
     kind: str  # categories, values or lines
-    low: float | None = None  # ends of the colour bar; None: not computed yet
+    low: float | None = None  # ends of the colour bar; None: not computed yet, or no values
     high: float | None = None
     unit: str | None = None
     scale: str = ""  # colour map of values
@@ -128,19 +118,26 @@ class Layer:
     outputs: tuple[str, ...] = ()  # of a model, where one can be chosen
     output: str | None = None  # the one that is shown
 
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Ends of the colour bar of computed values."""
+        assert self.low is not None
+        assert self.high is not None
+        return self.low, self.high
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for the page."""
-        about = {name: getattr(self, name) for name in ("id", "title", "kind", "low", "high", "unit")}
+        """Entry of the page's list."""
+        entry = {name: getattr(self, name) for name in ("id", "title", "kind", "low", "high", "unit")}
         if self.kind == "values":
             colours = heat_colours(np.linspace(0, 1, STOPS), self.scale)
-            about["colours"] = ["#" + "".join(f"{part:02x}" for part in colour) for colour in colours.tolist()]
+            entry["colours"] = [f"#{bytes(colour).hex()}" for colour in colours.tolist()]
         if self.classes:
-            about["classes"] = [
-                {"id": n, "name": name, "colour": colour} for n, (name, colour) in enumerate(self.classes)
+            entry["classes"] = [
+                {"id": k, "name": name, "colour": colour} for k, (name, colour) in enumerate(self.classes)
             ]
         if self.outputs:
-            about |= {"outputs": list(self.outputs), "output": self.output}
-        return about
+            entry |= {"outputs": self.outputs, "output": self.output}
+        return entry
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +153,7 @@ Paint = Callable[[PatchMap, LayerOptions], Painted | None]  # None: this slide h
 
 
 class Layers:
-    """Layers of one workbench; outputs of models are computed once as long as they are kept. Threads may share it."""
+    """Layers of one workbench; outputs of models are cached. Threads may share it."""
 
     def __init__(self, bench: Workbench) -> None:
         self.bench = bench
@@ -170,12 +167,11 @@ class Layers:
         }
 
     def paint(self, patch_map: PatchMap, layer: str, options: LayerOptions) -> Painted:
-        """Colours of one layer; a layer that is not there is refused."""
+        """Colours of one layer; unknown layers are refused."""
         paint = pick(self._paints, layer, "layer")
         painted = None if patch_map.grid is None else paint(patch_map, options)
         if painted is None:
-            why = " ".join(patch_map.notes) or f"requires {NEEDS[layer]}"
-            raise UnknownError(f"{patch_map.slide}: no layer {layer!r}; {why}")
+            raise UnknownError(" ".join((f"{patch_map.slide}: no layer {layer!r}.", *patch_map.notes)))
         return painted
 
     def available(self, patch_map: PatchMap, options: LayerOptions) -> tuple[list[Layer], list[str]]:
@@ -202,21 +198,20 @@ class Layers:
         """Prototype of every patch."""
         if patch_map.assignment is None:
             return None
-        look = self.bench.look(options.set)
-        layer = Layer("prototypes", "Prototypes", "categories", classes=tuple(look))
-        return Painted(layer, of_classes(patch_map.labels, look, options.shown), patch_map.labels)
+        layer = Layer("prototypes", "Prototypes", "categories", classes=tuple(self.bench.legend(options.set)))
+        return of_classes(layer, patch_map.labels, options)
 
     def _posterior(self, patch_map: PatchMap, options: LayerOptions) -> Painted | None:
         """Posterior of one prototype in every patch."""
         if patch_map.assignment is None:
             return None
-        title = self.bench.look(options.set)[options.prototype][0]
+        title, _colour = self.bench.legend(options.set)[options.prototype]
         layer = Layer("posterior", f"Posterior of {title}", "values", 0.0, 1.0, "share of the patch", HEAT)
         return of_values(layer, patch_map.assignment[:, options.prototype], options)
 
     def _attribution(self, patch_map: PatchMap, options: LayerOptions) -> Painted | None:
         """Contribution of each patch's prototype to a prediction: red adds, blue subtracts."""
-        outputs, k = self._outputs(attributed, "attribution", patch_map, options)
+        outputs, k = self._outputs(compute_attribution, "attribution", patch_map, options)
         if outputs is None:
             return None
         title, limit = outputs.titles[k], outputs.limits[k]
@@ -226,7 +221,7 @@ class Layers:
 
     def _attention(self, patch_map: PatchMap, options: LayerOptions) -> Painted | None:
         """Attention of a network to each patch, by rank or in proportion."""
-        outputs, k = self._outputs(attended, "attention", patch_map, options)
+        outputs, k = self._outputs(compute_attention, "attention", patch_map, options)
         if outputs is None:
             return None
         title, scale = outputs.titles[k], SCALES[options.scale]
@@ -239,22 +234,21 @@ class Layers:
         contents, entry = self.bench.contents, self.bench.slide(patch_map.slide)
         if contents.classifiers and entry.features is not None:
             path = next(iter(contents.classifiers.values()))
-            classify = partial(self.bench.compute, classified, entry.features, path)
+            classify = partial(self.bench.compute, classify_patches, entry.features, path)
             classes = self._values.get((patch_map.identity, "classes"), classify, version_of([path]))
             labels = _matching(classes.labels, patch_map)
-        elif patch_map.assignment is not None and contents.artefacts.get("concordance"):
-            prototypes, folders = self.bench.prototypes(options.set), contents.artefacts["concordance"]
-            agree = partial(self.bench.compute, agreed, folders, prototypes.content_hash(), len(prototypes))
+        elif patch_map.assignment is not None and (folders := contents.artefacts.get("concordance")):
+            prototypes = self.bench.prototypes(options.set)
+            agree = partial(self.bench.compute, read_concordance, folders, prototypes.content_hash(), len(prototypes))
             version = version_of(folder / CONCORDANCE for folder in folders)
             classes = self._values.get(("agreed", options.set), agree, version)
-            labels = patch_map.labels if classes is None else classes.labels[patch_map.labels]
+            if classes is None:
+                return None
+            labels = classes.labels[patch_map.labels]
         else:
             return None
-        if classes is None:
-            return None
-        look = [(name, palette.colour(k)) for k, name in enumerate(classes.names)]
-        layer = Layer("classes", "Tissue classes", "categories", classes=tuple(look))
-        return Painted(layer, of_classes(labels, look, options.shown), labels)
+        legend = tuple((name, palette.colour(k)) for k, name in enumerate(classes.names))
+        return of_classes(Layer("classes", "Tissue classes", "categories", classes=legend), labels, options)
 
     def _outputs(
         self, compute: Callable[..., Outputs], layer: str, patch_map: PatchMap, options: LayerOptions
@@ -264,41 +258,40 @@ class Layers:
         if model is None or entry.features is None:
             return None, 0
         path = pick(self.bench.contents.models, model, "model")
-        if self._is_network(model) != (layer == "attention"):
+        if not self._has_layer(model, layer):
             return None, 0
         read = partial(self.bench.compute, compute, entry.features, path)
         outputs: Outputs = self._values.get((patch_map.identity, layer, model), read)
         _matching(outputs.values[0], patch_map)
         if options.output is None:
             return outputs, outputs.main
-        return outputs, pick({title: k for k, title in enumerate(outputs.titles)}, options.output, "output")
+        return outputs, outputs.titles.index(pick(outputs.titles, options.output, "output"))
 
     def _of_kind(self, layer: str) -> str | None:
         """First model that has this layer; one that cannot be read has none."""
         for name in self.bench.contents.models:
             with suppress(InputError):
-                if self._is_network(name) == (layer == "attention"):
+                if self._has_layer(name, layer):
                     return name
         return None
 
-    def _is_network(self, model: str) -> bool:
-        """Whether a model has attention; else it has prototypes and a head."""
-        return str(read_about(self.bench.contents.models[model])["method"]["name"]) in networks.names()
+    def _has_layer(self, model: str, layer: str) -> bool:
+        """Whether a model has this layer: networks have attention, heads on prototypes attribution."""
+        is_network = str(read_about(self.bench.contents.models[model])["method"]["name"]) in networks.names()
+        return is_network == (layer == "attention")
 
 
-def of_classes(labels: np.ndarray, look: Sequence[tuple[str, str]], isolated: frozenset[int] | None) -> Colours:
+def of_classes(layer: Layer, labels: np.ndarray, options: LayerOptions) -> Painted:
     """Colours of labels (N,); where some are isolated the others are transparent, and so are patches without one (-1)."""
-    shown = labels >= 0 if isolated is None else np.isin(labels, list(isolated)) & (labels >= 0)
-    return Colours.of_classes(labels, rgb_values([colour for _, colour in look]), shown)
+    shown = labels >= 0 if options.shown is None else np.isin(labels, list(options.shown)) & (labels >= 0)
+    colours = Colours.of_classes(labels, rgb_values([colour for _, colour in layer.classes]), shown)
+    return Painted(layer, colours, labels)
 
 
 def of_values(layer: Layer, values: np.ndarray, options: LayerOptions) -> Painted:
     """Colours of values (N,) on the layer's scale; those outside of the requested range are transparent."""
-    assert layer.low is not None
-    assert layer.high is not None
-    low, high = options.keeps(layer.low, layer.high)
-    width = layer.high - layer.low
-    parts = (values - layer.low) / width if width > 0 else np.full(len(values), 0.5)
+    (start, end), (low, high) = layer.limits, options.shown_range(layer.limits)
+    parts = (values - start) / (end - start) if end > start else np.full(len(values), 0.5)
     scale = heat_colours(np.linspace(0, 1, LEVELS), layer.scale)
     return Painted(layer, Colours.of_values(parts, scale, (values >= low) & (values <= high)))
 

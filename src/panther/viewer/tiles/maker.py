@@ -1,22 +1,23 @@
-"""Tiles on demand, each made once as long as it is kept."""
+"""Tiles on demand, with a cache."""
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from panther.errors import InputError
-from panther.explain.atlas import Place
 from panther.explain.scene import MapSettings
 from panther.slides import open_slide
 from panther.slides.polygons import read_contours
 from panther.store import version_of
 from panther.viewer.contents import SlideEntry
 from panther.viewer.patches import PatchMap
-from panther.viewer.queries import LARGEST_PATCH, LayerOptions
+from panther.viewer.queries import LARGEST_PATCH, LayerOptions, SquareQuery
 from panther.viewer.tiles import render
 from panther.viewer.tiles.layers import Layer, Layers, Painted
 from panther.viewer.tiles.pyramid import Pyramid, Window
-from panther.viewer.workbench import LruCache, UnknownError, Workbench, prove_image
+from panther.viewer.workbench import LruCache, UnknownError, Workbench, check_image
 
 TILES = 128 << 20  # bytes of finished tiles: some six thousand of the image
 PAINTED = 16  # layers whose colours are kept
@@ -38,65 +39,49 @@ class Tiles:
         self._overviews: LruCache[np.ndarray] = LruCache(OVERVIEWS)
         self._outlines: LruCache[np.ndarray] = LruCache(OUTLINES)
 
-    def base(self, name: str, zoom: int, x: int, y: int) -> bytes:
-        """JPEG of the slide's image."""
-        version = self.bench.version(name)
-        return self._tiles.get((name, zoom, x, y), lambda: self._base(name, zoom, x, y), version)
+    def picture(self, draw: Callable[..., np.ndarray], name: str, *arguments: Any) -> bytes:
+        """JPEG of a tile, a patch or a square, as `draw` (one of the next three functions) makes it of a slide."""
+        key = draw.__name__, name, *arguments
+        return self._tiles.get(key, lambda: render.jpeg(draw(name, *arguments)), self.bench.version(name))
 
-    def _base(self, name: str, zoom: int, x: int, y: int) -> bytes:
+    def base(self, name: str, zoom: int, x: int, y: int) -> np.ndarray:
+        """Tile of the slide's image."""
         with self.bench.image(name) as slide:
             size = slide.dimensions
-            window = _there(Pyramid(*size).window(zoom, x, y))
-            far = render.needs_overview(slide.level_downsamples, slide.best_level(window.scale), window, size)
-            if not far:
-                picture = render.pixels(slide, window)
-        if far:  # others need not wait for it: it is made by another process
-            picture = render.from_overview(self._overview(name), size, window)
-        return render.jpeg(picture)
-
-    def _overview(self, name: str) -> np.ndarray:
+            window = _window(size, (zoom, x, y))
+            if not render.needs_overview(slide.level_downsamples, slide.best_level(window.scale), window, size):
+                return render.pixels(slide, window)
+        # others need not wait for the overview: it is made by another process
         entry = self.bench.slide(name)
-        assert entry.image is not None
-        make = partial(self.bench.compute, read_overview, entry, self.bench.settings)
-        return self._overviews.get(name, make, version_of([entry.image]))
+        read = partial(self.bench.compute, read_overview, entry, self.bench.settings)
+        return render.from_overview(self._overviews.get(name, read, version_of(entry.files)), size, window)
 
-    def patch(self, name: str, number: int, size: int | None = None) -> bytes:
-        """JPEG of one patch, of the slide's own pixels or of ``size``."""
-        version = self.bench.version(name)
-        return self._tiles.get((name, "patch", number, size), lambda: self._patch(name, number, size), version)
-
-    def _patch(self, name: str, number: int, size: int | None) -> bytes:
+    def patch(self, name: str, number: int, size: int | None = None) -> np.ndarray:
+        """One patch, of the slide's own pixels or of ``size``."""
         patch_map = self.bench.patches(name)
         if patch_map.grid is None or number >= len(patch_map.grid.cells):
-            raise UnknownError(f"{name}: there is no patch {number}.")
+            raise UnknownError(f"{name}: there is no patch {number}")
         pixels = min(size or max(1, round(patch_map.side)), LARGEST_PATCH)
         # a cell is the middle of its patch where patches overlap
         left, top = (patch_map.corners[number] - max(0.0, (patch_map.side - patch_map.grid.pitch) / 2)).tolist()
         with self.bench.image(name) as slide:
-            picture = render.pixels(slide, Window(left, top, pixels, pixels, patch_map.side / pixels))
-        return render.jpeg(picture)
+            return render.pixels(slide, Window(left, top, pixels, pixels, patch_map.side / pixels))
 
-    def square(self, name: str, place: Place, size: int) -> bytes:
-        """JPEG of a patch whose place is known: its slide's features need not be read."""
-        version = self.bench.version(name)
-        return self._tiles.get((name, place, size), lambda: self._square(name, place, size), version)
-
-    def _square(self, name: str, place: Place, size: int) -> bytes:
-        assert place.side is not None
+    def square(self, name: str, query: SquareQuery) -> np.ndarray:
+        """A patch in a known place: its slide's features need not be read."""
         with self.bench.image(name) as slide:
-            unit = 1.0 if place.unit == "px" else slide.mpp
-            left, top, side = place.x / unit, place.y / unit, place.side / unit
+            unit = 1.0 if query.unit == "px" else slide.mpp
+            side = query.side / unit
             if side < 1:
-                raise UnknownError(f"{name}: a square of {side:g} pixels holds nothing.")
-            pixels = max(1, min(size, round(side)))
-            picture = render.pixels(slide, Window(left, top, pixels, pixels, side / pixels))
-        return render.jpeg(picture)
+                raise UnknownError(f"{name}: a square of {side:g} pixels is empty")
+            pixels = max(1, min(query.size or LARGEST_PATCH, round(side)))
+            return render.pixels(slide, Window(query.x / unit, query.y / unit, pixels, pixels, side / pixels))
 
     def overlay(self, name: str, layer: str, options: LayerOptions, tile: tuple[int, int, int]) -> bytes:
         """PNG of a layer."""
         patch_map = self.bench.patches(name, options.set)
-        window = _there(Pyramid(patch_map.canvas.width, patch_map.canvas.height).window(*tile))
-        key = patch_map.identity, layer, options, self._look(patch_map, options), tile
+        window = _window((patch_map.canvas.width, patch_map.canvas.height), tile)
+        key = patch_map.identity, layer, options, self._legend(patch_map, options), tile
         return self._tiles.get(key, lambda: render.encode(*self.draw(patch_map, layer, options, window)[1:]))
 
     def draw(
@@ -106,7 +91,7 @@ class Tiles:
         if layer == OUTLINE.id:
             return OUTLINE, render.outline_alpha(self.outline(patch_map), window), render.OUTLINE_COLOURS
         if patch_map.grid is None:
-            raise UnknownError(" ".join(patch_map.notes) or f"{patch_map.slide}: no patches")
+            raise UnknownError(" ".join((f"{patch_map.slide}: no patches.", *patch_map.notes)))
         if layer == GRID.id:
             return GRID, render.borders(patch_map.cells, window, patch_map.grid.pitch).astype(np.uint8), render.LINE
         painted = self.painted(patch_map, layer, options)
@@ -114,7 +99,7 @@ class Tiles:
 
     def painted(self, patch_map: PatchMap, layer: str, options: LayerOptions) -> Painted:
         """Colours of a layer's patches."""
-        key = patch_map.identity, layer, options, self._look(patch_map, options)
+        key = patch_map.identity, layer, options, self._legend(patch_map, options)
         return self._painted.get(key, lambda: self._layers.paint(patch_map, layer, options))
 
     def outline(self, patch_map: PatchMap) -> np.ndarray:
@@ -137,15 +122,15 @@ class Tiles:
             notes.append(str(error))
         return layers, notes
 
-    def _look(self, patch_map: PatchMap, options: LayerOptions) -> tuple[tuple[str, str], ...]:
-        """Names and colours, which people change while they look."""
-        return () if patch_map.assignment is None else tuple(self.bench.look(options.set))
+    def _legend(self, patch_map: PatchMap, options: LayerOptions) -> tuple[tuple[str, str], ...]:
+        """Names and colours, which may change between requests."""
+        return () if patch_map.assignment is None else tuple(self.bench.legend(options.set))
 
 
 def read_overview(entry: SlideEntry, settings: MapSettings) -> np.ndarray:
     """A whole slide made small, (h, w, 3); run in a worker process."""
     assert entry.image is not None
-    with open_slide(entry.image, prove_image(entry, settings)) as slide:
+    with open_slide(entry.image, check_image(entry, settings)) as slide:
         return slide.thumbnail(render.OVERVIEW)
 
 
@@ -155,7 +140,8 @@ def _sides(entry: SlideEntry, origin: tuple[float, float]) -> np.ndarray:
     return render.segments((*tissue.regions, *tissue.ignored), origin)
 
 
-def _there(window: Window | None) -> Window:
+def _window(size: tuple[int, int], tile: tuple[int, int, int]) -> Window:
+    window = Pyramid(*size).window(*tile)
     if window is None:
-        raise UnknownError("There is no such tile of this slide.")
+        raise UnknownError("there is no such tile of this slide")
     return window

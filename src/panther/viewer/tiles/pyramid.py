@@ -50,13 +50,9 @@ class Pyramid:
     @property
     def zooms(self) -> int:
         """Their number: at zoom 0 the whole canvas is one tile, at the last one a pixel is a canvas unit; none for an empty canvas."""
-        longest = max(self.width, self.height)
         if min(self.width, self.height) <= 0:
             return 0
-        zooms = 1
-        while longest > TILE << (zooms - 1):
-            zooms += 1
-        return zooms
+        return 1 + (math.ceil(max(self.width, self.height) / TILE) - 1).bit_length()
 
     def scale(self, zoom: int) -> int:
         """Canvas units per pixel."""
@@ -69,10 +65,11 @@ class Pyramid:
 
     def window(self, zoom: int, x: int, y: int) -> Window | None:
         """What a tile shows; None where there is no such tile."""
-        if not 0 <= zoom < self.zooms or not (0 <= x < self.counts(zoom)[0] and 0 <= y < self.counts(zoom)[1]):
+        if not 0 <= zoom < self.zooms:
             return None
-        scale = self.scale(zoom)
-        return Window(x * TILE * scale, y * TILE * scale, TILE, TILE, scale)
+        scale, (across, down) = self.scale(zoom), self.counts(zoom)
+        is_inside = 0 <= x < across and 0 <= y < down
+        return Window(x * TILE * scale, y * TILE * scale, TILE, TILE, scale) if is_inside else None
 
 
 class _Table(NamedTuple):
@@ -83,22 +80,24 @@ class _Table(NamedTuple):
 
 
 class Cells:
-    """Patches of one slide by their place. Where two cover a pixel's centre the later one is meant."""
+    """Patches of one slide by their place. Where two cover a pixel's centre the later one counts."""
 
     def __init__(self, grid: Grid, origin: tuple[float, float] = (0.0, 0.0)) -> None:
         self._grid = grid._replace(origins=grid.origins - np.asarray(origin))  # on the canvas
-        self._tables = None if _scattered(grid) else list(_tables(self._grid))
-        ends = [(x, y, x + p.shape[1] * grid.pitch, y + p.shape[0] * grid.pitch) for (x, y), p in self._tables or ()]
-        self._boxes = np.array(ends).reshape(-1, 4)
+        self._tables = None if _is_scattered(grid) else list(_tables(self._grid))
         if self._tables is None:
             corners = self._grid.corners
             self._order = np.argsort(corners[:, 1], kind="stable")  # from top to bottom
             self._corners = corners[self._order]
+        else:
+            sizes = np.array([table.patch.shape[::-1] for table in self._tables]) * grid.pitch
+            low = np.array([table.origin for table in self._tables])
+            self._boxes = np.hstack([low, low + sizes])
 
     def under(self, window: Window) -> np.ndarray:
         """Patch under the centre of every pixel, (h, w) int32; -1 where there is none."""
         if self._tables is None:
-            return self._painted(window)
+            return self._draw(window)
         out = np.full((window.height, window.width), -1, np.int32)
         x, y = window.columns(), window.rows()
         left, top, right, bottom = self._boxes.T
@@ -111,8 +110,8 @@ class Cells:
             np.maximum(part, table.patch[rows[:, None], columns], out=part)
         return out
 
-    def _painted(self, window: Window) -> np.ndarray:
-        """Draw the same cell by cell, of those patches that touch the window."""
+    def _draw(self, window: Window) -> np.ndarray:
+        """Patches under the pixels by drawing those that touch the window, cell by cell."""
         right, bottom = window.left + window.width * window.scale, window.top + window.height * window.scale
         pitch = self._grid.pitch
         first, last = np.searchsorted(self._corners[:, 1], (window.top - pitch, bottom))
@@ -127,7 +126,7 @@ class Cells:
 def _cells_of(centres: np.ndarray, start: float, pitch: float, count: int) -> tuple[np.ndarray, slice]:
     """Cells that hold the centres, which ascend, and which of the centres lie in one of ``count`` cells at all.
 
-    Cell k is [start + k pitch, start + (k + 1) pitch) in these very numbers.
+    Cell k is [start + k pitch, start + (k + 1) pitch), computed in exactly this order of operations.
     """
     cells = np.floor((centres - start) / pitch).astype(np.int64)
     cells -= centres < start + cells * pitch
@@ -136,7 +135,7 @@ def _cells_of(centres: np.ndarray, start: float, pitch: float, count: int) -> tu
     return cells[inside], inside
 
 
-def _scattered(grid: Grid) -> bool:
+def _is_scattered(grid: Grid) -> bool:
     """Whether tables would be too many or too empty."""
     if len(grid.origins) > MOST_LAYERS:
         return True

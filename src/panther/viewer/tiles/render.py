@@ -14,13 +14,13 @@ from panther.viewer.tiles.pyramid import Cells, Window
 
 LEVELS = 255  # colours of a quantity; number 0 is transparent
 LINE = np.array([[0, 0, 0, 0], [34, 34, 34, 255]], np.uint8)
-SMALLEST = 4  # pixels of a patch: borders of smaller ones would hide everything
+SMALLEST = 4  # pixels of a patch: borders of smaller ones would cover everything
 # by coverage of the pixel; blue as of the contours that QuPath opens
 OUTLINE_COLOURS = np.column_stack(
     [np.tile(np.array([0, 114, 178], np.uint8), (256, 1)), np.arange(256, dtype=np.uint8)]
 )
 WIDTH = 2  # pixels
-FINER = 2  # lines are drawn so many times larger and averaged, which smooths them
+OVERSAMPLING = 2  # lines are drawn so many times larger and averaged, which smooths them
 QUALITY = 85
 WHITE = 255
 AT_ONCE = 4096  # pixels of a level across that are read at a time: slides without a pyramid must not fill the memory
@@ -39,16 +39,16 @@ class Colours:
     def of_classes(cls, labels: np.ndarray, colours: np.ndarray, shown: np.ndarray) -> "Colours":
         """Colours (C, 3) of labels (N,); those that are not ``shown`` (N,) are transparent."""
         distinct, number = np.unique(colours, axis=0, return_inverse=True)
-        # a palette of more than 255 colours: the last ones become one, they cannot be told apart anyway
+        # a palette of more than 255 colours: the last ones become one, they cannot be distinguished anyway
         codes = np.minimum(number.reshape(-1) + 1, LEVELS)[labels]
         return cls(_coded(codes, shown), _opaque(distinct[:LEVELS]))
 
     @classmethod
     def of_values(cls, parts: np.ndarray, scale: np.ndarray, shown: np.ndarray) -> "Colours":
         """Colours of quantities (N,) from 0 to 1 on a scale (255, 3)."""
-        known = np.isfinite(parts)
-        codes = 1 + np.round(np.clip(np.where(known, parts, 0), 0, 1) * (LEVELS - 1)).astype(np.int64)
-        return cls(_coded(codes, shown & known), _opaque(scale))
+        is_finite = np.isfinite(parts)
+        codes = 1 + np.round(np.clip(np.where(is_finite, parts, 0), 0, 1) * (LEVELS - 1)).astype(np.int64)
+        return cls(_coded(codes, shown & is_finite), _opaque(scale))
 
 
 def _coded(codes: np.ndarray, shown: np.ndarray) -> np.ndarray:
@@ -75,10 +75,9 @@ def borders(cells: Cells, window: Window, pitch: float) -> np.ndarray:
     if pitch < SMALLEST * window.scale:
         return np.zeros((window.height, window.width), bool)
     index = cells.under(window.wider(1))
-    here, left, above = index[1:-1, 1:-1], index[1:-1, :-2], index[:-2, 1:-1]
+    centre, left, above = index[1:-1, 1:-1], index[1:-1, :-2], index[:-2, 1:-1]
     right, below = index[1:-1, 2:], index[2:, 1:-1]
-    first = (here != left) | (here != above)
-    return (here >= 0) & (first | (right < 0) | (below < 0))
+    return (centre >= 0) & ((centre != left) | (centre != above) | (right < 0) | (below < 0))
 
 
 def segments(polygons: Sequence[Polygon], origin: tuple[float, float] = (0.0, 0.0)) -> np.ndarray:
@@ -94,51 +93,45 @@ def outline_alpha(sides: np.ndarray, window: Window) -> np.ndarray:
     low = np.array([window.left, window.top]) - margin
     high = low + np.array([window.width, window.height]) * window.scale + 2 * margin
     near = sides[((sides.max(1) >= low) & (sides.min(1) <= high)).all(1)]
-    picture = Image.new("L", (window.width * FINER, window.height * FINER), 0)
+    picture = Image.new("L", (window.width * OVERSAMPLING, window.height * OVERSAMPLING), 0)
     draw = ImageDraw.Draw(picture)
-    for ends in ((near - (window.left, window.top)) * (FINER / window.scale)).reshape(-1, 4).tolist():
-        draw.line(ends, fill=255, width=WIDTH * FINER)
-    return np.asarray(picture.reduce(FINER))
+    for ends in ((near - (window.left, window.top)) * (OVERSAMPLING / window.scale)).reshape(-1, 4).tolist():
+        draw.line(ends, fill=255, width=WIDTH * OVERSAMPLING)
+    return np.asarray(picture.reduce(OVERSAMPLING))
 
 
 def pixels(slide: Slide, window: Window) -> np.ndarray:
     """Pixels (h, w, 3) of a part of the slide, averaged from the coarsest level that is fine enough; white outside."""
     out = np.full((window.height, window.width, 3), WHITE, np.uint8)
-    width, height = slide.dimensions
-    first = [max(0, math.floor(-start / window.scale)) for start in (window.left, window.top)]
-    last = [
-        min(count, math.ceil((side - start) / window.scale))
-        for count, side, start in zip(
-            (window.width, window.height), (width, height), (window.left, window.top), strict=True
-        )
-    ]
+    corner = np.array([window.left, window.top])
+    left, top = np.maximum(np.floor(-corner / window.scale), 0).astype(int).tolist()
+    width, height = _covered(window, slide.dimensions)
     level = slide.best_level(window.scale)
     per_pixel = window.scale / slide.level_downsamples[level]
     step = max(1, int(AT_ONCE / per_pixel))
-    for row in range(first[1], last[1], step):
-        for column in range(first[0], last[0], step):
-            right, bottom = min(column + step, last[0]), min(row + step, last[1])
-            corner = window.left / window.scale, window.top / window.scale
-            box = tuple(
-                (start + pixel) * per_pixel
-                for start, pixel in zip(corner * 2, (column, row, right, bottom), strict=True)
-            )
-            out[row:bottom, column:right] = slide.resampled(level, box, (right - column, bottom - row))  # type: ignore[arg-type]
+    for row in range(top, height, step):
+        for column in range(left, width, step):
+            right, bottom = min(column + step, width), min(row + step, height)
+            box = np.add(np.tile(corner / window.scale, 2), (column, row, right, bottom)) * per_pixel
+            out[row:bottom, column:right] = slide.resampled(level, tuple(box.tolist()), (right - column, bottom - row))
     return out
 
 
+def _covered(window: Window, size: tuple[int, int]) -> tuple[int, int]:
+    """Pixels of the window, across and down, up to the end of a slide of this size."""
+    width, height = (np.array(size) - (window.left, window.top)) / window.scale
+    return min(window.width, math.ceil(width)), min(window.height, math.ceil(height))
+
+
 def needs_overview(level_downsamples: Sequence[float], best: int, window: Window, size: tuple[int, int]) -> bool:
-    """Whether a tile would be made of very many pixels, because the slide has no pyramid: all coarse tiles share one overview then."""
+    """Whether a tile covers too many pixels to read, because the slide has no pyramid: coarse tiles share one overview then."""
     return window.scale / level_downsamples[best] > FAR and window.scale >= max(size) / OVERVIEW
 
 
 def from_overview(overview: np.ndarray, size: tuple[int, int], window: Window) -> np.ndarray:
-    """The same pixels from a picture of the whole slide of ``size``."""
+    """Pixels of a part of the slide, of ``size``, from a picture of the whole slide."""
     out = np.full((window.height, window.width, 3), WHITE, np.uint8)
-    width, height = (
-        min(count, math.ceil((side - start) / window.scale))
-        for count, side, start in zip((window.width, window.height), size, (window.left, window.top), strict=True)
-    )
+    width, height = _covered(window, size)
     across, down = overview.shape[1] / size[0], overview.shape[0] / size[1]
     # the last pixel may reach beyond the slide, which Pillow refuses
     box = (
