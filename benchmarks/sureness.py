@@ -14,8 +14,8 @@ import numpy as np
 import _harness as harness
 from panther.evaluation.calibration import (
     class_thresholds,
+    covers,
     fit_temperature,
-    hold_the_truth,
     prediction_sets,
     set_threshold,
     tempered,
@@ -71,7 +71,7 @@ def coverage(slides: int, patients: int, cohorts: int) -> list[str]:
         t = fit_temperature(labels, p, owners)
         p, q = tempered(p, t), tempered(q, t)
         sets = [prediction_sets(q[one], set_threshold(labels, p, who)) for who in (owners, None)]
-        found.append([*(hold_the_truth(new[one], s).mean() for s in sets), sets[0].sum(1).mean()])
+        found.append([*(covers(new[one], s).mean() for s in sets), sets[0].sum(1).mean()])
     mean = np.mean(found, 0)
     return [str(slides), str(patients), *(f"{value:.3f}" for value in mean[:2]), f"{mean[2]:.2f}"]
 
@@ -116,7 +116,7 @@ def in_a_study(cohorts: int) -> list[list[str]]:
             }
             for who, (y, p, truth, q) in cases.items():
                 sets = prediction_sets(q, set_threshold(y, p))  # a temperature does not change sets of two classes
-                found.setdefault(who, []).append(hold_the_truth(truth, sets).mean())
+                found.setdefault(who, []).append(covers(truth, sets).mean())
     return [[who, f"{np.mean(values):.3f}"] for who, values in found.items()]
 
 
@@ -129,7 +129,7 @@ def classwise(cohorts: int) -> list[list[str]]:
         p = 1 / (1 + np.exp(np.column_stack([2 * odds, -2 * odds])))
         for name, learn in {"one for all": set_threshold, "by-class": class_thresholds}.items():
             sets = prediction_sets(p[300:], learn(labels[:300], p[:300]))
-            holds = hold_the_truth(labels[300:], sets)
+            holds = covers(labels[300:], sets)
             by = [float(holds[labels[300:] == k].mean()) for k in (0, 1)]
             found.setdefault(name, []).append([*by, float(sets.sum(1).mean())])
     return [[name, *(f"{value:.3f}" for value in np.mean(rows, 0))] for name, rows in found.items()]

@@ -24,7 +24,7 @@ from panther.storage.embeddings import column_name
 from panther.storage.prototypes import as_prototypes
 from panther.types import Aggregator, Bag, Prototypes
 
-EM_SETTINGS = ("tau", "steps", "variance", "temperature", "covariance", "weights")  # None: as the preset says
+EM_SETTINGS = ("tau", "steps", "variance", "temperature", "covariance", "weights")  # None: value of the preset
 
 
 class Panther(TransformerMixin, BaseEstimator):
@@ -48,11 +48,11 @@ class Panther(TransformerMixin, BaseEstimator):
     temperature : float, optional
         Above 1 it softens the posteriors, which saturate in many dimensions.
     covariance : {"diagonal", "tied", "spherical"}, optional
-        What the components' variances have in common.
+        Constraint of the components' variances.
     weights : {"free", "uniform"}, optional
         Whether mixture weights are estimated, or 1/C.
     readout : {"all", "wa", "top", "bottom"}, default="all"
-        What is kept of the mixture: everything, the weighted average, or the component of the largest or smallest weight.
+        The whole mixture, the weighted average, or the component of the largest or smallest weight.
     blocks : sequence of str, default=()
         What follows the mixture's numbers, e.g. `("space",)`, for which bags need coordinates.
     n_init : int, default=5
@@ -161,7 +161,7 @@ class Panther(TransformerMixin, BaseEstimator):
         return cls(len(prototypes), **parameters)._with(prototypes)
 
     def fit(self, X: BagsLike, y: Any = None) -> "Panther":
-        """Fit prototypes on training bags, in whatever order they come.
+        """Fit prototypes on training bags; their order does not matter.
 
         Parameters
         ----------
@@ -261,7 +261,7 @@ class Panther(TransformerMixin, BaseEstimator):
         return build("panther", self.prototypes_, {**read, **explicit})
 
     def __sklearn_tags__(self) -> Tags:
-        """Bags, not rows; float32 whatever comes."""
+        """Bags instead of rows; the output is float32 for every input."""
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array, tags.input_tags.three_d_array = False, True
         tags.transformer_tags.preserves_dtype = []
@@ -293,10 +293,7 @@ def _opened(X: BagsLike) -> list[Bag]:
 
 
 def _in_order_of_content(bags: Sequence[Bag], work: Work) -> tuple[dict[str, str], list[Bag]]:
-    """Bags in an order, and under names, that depend on their content alone: patches are drawn by name, sums are added up in order.
-
-    Also returns the name that the user knows each of them by.
-    """
+    """Bags ordered and named by their content, because sampling depends on names and sums on the order; and the original names."""
     if len({bag.sample for bag in bags}) < len(bags):
         raise InputError("Two bags have the same slide id; ids must be unique.")
     keys = map_all(Bag.fingerprint, bags, "hashing", work)
@@ -307,7 +304,7 @@ def _in_order_of_content(bags: Sequence[Bag], work: Work) -> tuple[dict[str, str
 
 
 def _with_names_of_bags(message: str, names: Mapping[str, str]) -> InputError:
-    """Error with the names that the user knows."""
+    """Error with the original names."""
     for name, original in names.items():
         message = message.replace(name, original)
     return InputError(message)

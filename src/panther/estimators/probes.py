@@ -1,10 +1,9 @@
-"""The package's scaling of embeddings and its linear probes (classes, numbers, survival) as scikit-learn estimators.
+"""Scaling of embeddings and linear probes (classes, numbers, survival) as scikit-learn estimators.
 
-A pipeline hands rows on without their columns, so that the layout of an embedding is recognised from its numbers.
+Pipelines pass arrays without column names, so the layout of an embedding is inferred from its numbers.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, combinations
 from typing import Any
 
@@ -15,6 +14,7 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from panther.aggregators import mixture_columns
 from panther.aggregators.blocks import BLOCKS
 from panther.errors import InputError
 from panther.estimators.site_kfold import seed_of
@@ -25,39 +25,22 @@ from panther.models.scaling import AnyScaler, Part, build_scaler, fit_parts, sca
 from panther.models.settings import Named
 from panther.storage.embeddings import column_name
 
-SUM_TOLERANCE = 1e-3  # shares of a slide add up to 1, in float16 as well
+SUM_TOLERANCE = 1e-3  # of the sum of a slide's shares, also in float16
 PANTHER = Named(name="panther")
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """A mixture of C components in d dimensions, and the optional blocks that follow it."""
-
-    count: int
-    dim: int
-    blocks: tuple[str, ...]
-
-    def parts(self) -> list[Part]:
-        token = [("weight", -1), *((s, j) for s in ("mean", "variance") for j in range(self.dim))]
-        mixture = Part([(c, statistic, j) for c in range(self.count) for statistic, j in token], PANTHER)
-        beside = [part for name in self.blocks for part in BLOCKS[name].layout(self.count, self.dim)]
-        return [mixture, *(Part(columns, PANTHER, optional=True) for columns in beside)]
-
-    def fits(self, x: np.ndarray) -> bool:
-        """Whether the shares, which stand at equal distances, add up to 1 in every row."""
-        token = 1 + 2 * self.dim
-        shares = x[:, : self.count * token : token]
-        return bool((shares >= 0).all() and np.abs(shares.sum(1) - 1).max() < SUM_TOLERANCE)
-
-
 def panther_parts(x: np.ndarray, n_prototypes: int | None = None) -> list[Part] | None:
-    """Mixture and blocks that embeddings (n, D) consist of, as `Panther` makes them with the readout `all`.
+    """Mixture and blocks of embeddings (n, D) of `Panther` with the readout `all`; None for other rows.
 
-    Without ``n_prototypes``, C is found from the numbers. None where no C fits, i.e. the rows are something else.
+    Without ``n_prototypes``, C is inferred: the shares, at equal distances in a row, add up to 1.
     """
-    for layout in _layouts(x.shape[1], n_prototypes):
-        if layout.fits(x):
-            return layout.parts()
+    for count, dim, blocks in _layouts(x.shape[1], n_prototypes):
+        token = 1 + 2 * dim
+        shares = x[:, : count * token : token]
+        if (shares >= 0).all() and np.abs(shares.sum(1) - 1).max() < SUM_TOLERANCE:
+            mixture = Part(list(mixture_columns(tuple(range(count)), dim)), PANTHER)
+            optional = [columns for name in blocks for columns in BLOCKS[name].layout(count, dim)]
+            return [mixture, *(Part(columns, PANTHER, optional=True) for columns in optional)]
     if n_prototypes is not None:
         raise InputError(
             f"{x.shape[1]} numbers, expected mixtures of n_prototypes={n_prototypes} (readout='all'), C (1 + 2 d) and blocks"
@@ -65,20 +48,16 @@ def panther_parts(x: np.ndarray, n_prototypes: int | None = None) -> list[Part] 
     return None
 
 
-def _layouts(width: int, n_prototypes: int | None) -> Iterator[_Layout]:
-    """All that have this width; those without blocks first, then many prototypes before few."""
+def _layouts(width: int, n_prototypes: int | None) -> Iterator[tuple[int, int, tuple[str, ...]]]:
+    """C, d and blocks of embeddings of this width; without blocks first, then large C first."""
     for number in range(len(BLOCKS) + 1):
         for blocks in combinations(BLOCKS, number):
             for count in [n_prototypes] if n_prototypes is not None else range(width // 3, 0, -1):
-                dim = _dimensions(width, count, blocks)
-                if dim:
-                    yield _Layout(count, dim, blocks)
-
-
-def _dimensions(width: int, count: int, blocks: Sequence[str]) -> int:
-    """Features d with which an embedding has this width, which grows with d by the same number each; 0 where there is none."""
-    none, one = (count * (1 + 2 * d) + sum(BLOCKS[name].width(count, d) for name in blocks) for d in (0, 1))
-    return 0 if (width - none) % (one - none) else max((width - none) // (one - none), 0)
+                # widths at d = 0 and 1; the width is linear in d
+                zero, one = (count * (1 + 2 * d) + sum(BLOCKS[name].width(count, d) for name in blocks) for d in (0, 1))
+                dim, rest = divmod(width - zero, one - zero)
+                if dim > 0 and not rest:
+                    yield count, dim, blocks
 
 
 FLOATS = (np.float32, np.float64)
@@ -174,14 +153,14 @@ class EmbeddingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return np.array([column_name(*column) for columns in by_part for column in columns], dtype=object)
 
     def __sklearn_tags__(self) -> Tags:
-        """float32 whatever comes."""
+        """The output is float32 for every input."""
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = []
         return tags
 
 
 def fit_recognised(scaling: str, x: np.ndarray, n_prototypes: int | None) -> tuple[AnyScaler, Columns | None]:
-    """Scaling of training rows (n, D), a mixture and its blocks each by itself, and what each number is; whole where the rows are no mixtures."""
+    """Scaling of training rows (n, D), of a mixture and each of its blocks, and their columns; other rows are scaled as a whole, without columns."""
     parts = panther_parts(x, n_prototypes)
     if parts is None:
         return build_scaler(scaling).fit(x), None
@@ -194,7 +173,7 @@ def scaled(scaler: AnyScaler, x: np.ndarray) -> np.ndarray:
 
 
 class _EmbeddingProbe(BaseEstimator):
-    """What all probes do: scale the embeddings, then weigh their statistics."""
+    """Base of the probes: scale the embeddings, then weigh their statistics."""
 
     def __init__(self, scaling: str = "share-weighted", n_prototypes: int | None = None, random_state: Any = 0) -> None:
         self.scaling = scaling
@@ -202,7 +181,7 @@ class _EmbeddingProbe(BaseEstimator):
         self.random_state = random_state
 
     def _fit_scaler(self, x: np.ndarray, groups: Sequence[Any] | None) -> tuple[np.ndarray, dict[str, Any]]:
-        """Training rows, scaled, and how penalty and weights of the statistics are to be searched."""
+        """Scaled training rows, and settings of the search for penalty and weights."""
         self.scaler_, columns = fit_recognised(self.scaling, x, self.n_prototypes)
         search = {
             "blocks": None if columns is None else self.scaler_.blocks(columns),
@@ -471,14 +450,14 @@ class EmbeddingCox(_EmbeddingProbe):
         return float(concordance(*_survival(y, len(risk)), risk))
 
     def __sklearn_tags__(self) -> Tags:
-        """It needs follow-up."""
+        """The target is required."""
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
 
 
 def _columns(y: np.ndarray) -> np.ndarray:
-    """Time and event side by side, also of scikit-survival's structured arrays, which are distinguished by type."""
+    """Columns of time and event, also of scikit-survival's structured arrays."""
     if not y.dtype.names:
         return y
     kinds = {name: y.dtype[name].kind for name in y.dtype.names}
@@ -491,17 +470,15 @@ def _columns(y: np.ndarray) -> np.ndarray:
 
 def _survival(y: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Times (n,) and events (n,)."""
-    expected = "the time, and 1 where the event was seen, else 0"
+    expected = "a time of at least 0, and 1 where the event was observed, else 0"
     follow_up = _columns(np.asarray(y))
     if follow_up.shape != (rows, 2):
-        raise InputError(f"y has shape {follow_up.shape}; expected ({rows}, 2): {expected}.")
+        raise InputError(f"y has shape {follow_up.shape}; expected ({rows}, 2): {expected}")
     try:
         time, event = follow_up.astype(float).T
     except (TypeError, ValueError) as error:
-        raise InputError(f"y holds something that is no number; expected in each row: {expected}.") from error
-    for column, good in enumerate((np.isfinite(time) & (time >= 0), np.isin(event, (0, 1)))):
-        if not good.all():
-            row = int(np.flatnonzero(~good)[0])
-            what = ("a time of at least 0", "1 where the event was seen, else 0")[column]
-            raise InputError(f"y[{row}, {column}] is {follow_up[row, column]}; expected is {what}")
+        raise InputError(f"y: {error}; expected in each row {expected}") from error
+    is_valid = np.column_stack([np.isfinite(time) & (time >= 0), np.isin(event, (0, 1))])
+    for row, column in np.argwhere(~is_valid):
+        raise InputError(f"y[{row}, {column}] is {follow_up[row, column]}; expected {expected}")
     return time, event.astype(bool)

@@ -17,10 +17,10 @@ from panther.storage.tables import is_missing
 
 
 class SiteKFold(BaseCrossValidator):
-    """K folds of whole sites that look alike: classes, or events and times, are balanced by an integer programme.
+    """K folds of whole sites, balanced in classes, or in events and times, by an integer programme.
 
-    Like `StratifiedGroupKFold`, but the balance is solved for instead of dealt greedily, and survival is balanced too.
-    Slides of one patient are of one site, so patients stay apart as well.
+    Like `StratifiedGroupKFold`, but optimal instead of greedy, and also for survival. Slides of a patient are of one site, so patients are
+    separated as well.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class SiteKFold(BaseCrossValidator):
         self.seconds = seconds
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """Number of folds; the data are not looked at."""
+        """Number of folds."""
         return self.n_splits
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -63,9 +63,9 @@ class SiteKFold(BaseCrossValidator):
         X : sequence of length n
             Embeddings or bags.
         y : (n,) labels or (n, 2) times and events, optional
-            What is balanced; without it only the numbers of rows are.
+            Target to balance; without it only the numbers of rows are balanced.
         groups : (n,) sites
-            Whose rows stay together.
+            Rows of a site stay in one fold.
 
         Yields
         ------
@@ -75,26 +75,20 @@ class SiteKFold(BaseCrossValidator):
 
     def _iter_test_masks(self, X: Any = None, y: Any = None, groups: Any = None) -> Iterator[np.ndarray]:
         if groups is None:
-            raise InputError("SiteKFold needs the site of every row; give `groups=`.")
+            raise InputError("groups: missing, expected the site of each row")
         if self.n_splits < 2:
-            raise InputError(f"{self.n_splits} folds are too few; give at least `n_splits=2`.")
+            raise InputError(f"n_splits: {self.n_splits}, expected at least 2")
         sites = _sites(groups)
-        k, number = self.n_splits, len(np.unique(sites))
-        if number < k:
-            raise InputError(f"{k} folds need at least {k} sites, but there are {number}; lower `n_splits=`.")
-        fold, _ = folds_of_sites(
-            _target(y, len(sites)),
-            sites,
-            self.n_splits,
-            seed=seed_of(self.random_state),
-            effort=Effort(seconds=self.seconds),
-        )
+        if (count := len(np.unique(sites))) < self.n_splits:
+            raise InputError(f"n_splits: {self.n_splits}, expected at most the number of sites ({count})")
+        seed, effort = seed_of(self.random_state), Effort(seconds=self.seconds)
+        fold, _ = folds_of_sites(_target(y, len(sites)), sites, self.n_splits, seed=seed, effort=effort)
         for number in range(self.n_splits):
             yield fold == number
 
 
 def _sites(groups: Any) -> np.ndarray:
-    """Site of every row (n,), as text; a row without one is refused, for it could be from any of them."""
+    """Site of each row (n,), as text; rows without a site are refused."""
     labels = pd.Series(column_or_1d(np.asarray(groups, dtype=object)))
     sites = labels.where(labels.notna(), "").astype(str)
     missing = np.flatnonzero(is_missing(sites))
@@ -115,7 +109,7 @@ def _target(y: Any, rows: int) -> Target:
 
 
 def seed_of(random_state: Any) -> int:
-    """Seed of a `random_state` as scikit-learn takes it: a number is itself; a RandomState, or numpy's own for None, draws one."""
+    """Seed of scikit-learn's `random_state`: a number itself; otherwise drawn from the RandomState, or from numpy's for None."""
     if isinstance(random_state, Integral):
         return int(random_state)
     from sklearn.utils import check_random_state

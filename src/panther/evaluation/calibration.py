@@ -1,13 +1,12 @@
 """Calibration of probabilities, and prediction sets. Of the samples predicted at 0.8, eight of ten should have the label.
 
-Labels are integers 0 ... K-1, probabilities (n, K); `counts` (..., n) says how often each sample counts, as in
+Labels are integers 0 ... K-1, probabilities (n, K); `counts` (..., n) are the frequencies of the samples, as in
 :mod:`panther.evaluation.metrics`, so that a thousand resamples are one call.
 
-Prediction sets hold the truth at their level (split conformal prediction), patient by patient. A class is in the
-set where its probability is not lower than what calibration patients' true classes got. Patients are exchangeable, their
-slides are not: a patient of ten slides counts once, each slide a tenth (hierarchical conformal prediction, Lee, Barber and Willett 2023).
-The guarantee is about new patients like those: on average over them, not in each hospital nor, without :func:`class_thresholds`, in each class,
-so coverage is reported for those too.
+Prediction sets contain the true class at their level (split conformal prediction). A class is in the set if its probability is not lower
+than the threshold from the true classes of calibration patients. Patients are exchangeable, slides of a patient are not: each of ten slides
+counts a tenth (hierarchical conformal prediction, Lee, Barber and Willett 2023). Coverage is guaranteed on average over patients of the same
+population, not in each hospital nor, without :func:`class_thresholds`, in each class; it is reported for those too.
 """
 
 from typing import NamedTuple
@@ -17,7 +16,7 @@ import numpy as np
 from panther.evaluation.metrics import ratio
 
 BINS = 10
-TINY = 1e-12  # probabilities below count as this where their logarithm is taken
+TINY = 1e-12  # lower bound of probabilities in logarithms
 WIDEST = 1e3  # temperatures lie between its inverse and this
 
 
@@ -25,12 +24,12 @@ class Reliability(NamedTuple):
     """A reliability curve; empty bins are NaN."""
 
     predicted: np.ndarray  # (..., bins), mean probability
-    observed: np.ndarray  # (..., bins), how often it came true
+    observed: np.ndarray  # (..., bins), frequency of the label
     weight: np.ndarray  # (..., bins), samples
 
 
 def bin_of(probability: np.ndarray, bins: int = BINS) -> np.ndarray:
-    """Bin of equal width (n,) that each probability is in; one on an edge belongs to the bin below."""
+    """Bin of equal width (n,) of each probability; edges belong to the lower bin."""
     return np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], probability)
 
 
@@ -40,7 +39,7 @@ def reliability(
     """Predicted against observed frequencies, in bins of equal width."""
     counts = np.ones(len(probability)) if counts is None else counts
     member = bin_of(probability, bins)[:, None] == np.arange(bins)  # (n, bins)
-    # one product over a thousand resamples costs hardly more for three sums than for one
+    # three sums in one product: as fast as one for a thousand resamples
     sums = counts @ np.concatenate(
         [member * values[:, None] for values in (np.ones(len(member)), probability, came_true)], 1
     )
@@ -55,13 +54,13 @@ def calibration_error(curve: Reliability) -> np.ndarray:
 
 
 def confidence(labels: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Probability of the predicted class (n,), and whether it is the true one (n,)."""
+    """Probability of the predicted class (n,), and whether it is correct (n,)."""
     predicted = probabilities.argmax(1)
     return probabilities[np.arange(len(predicted)), predicted], predicted == labels
 
 
 def brier(labels: np.ndarray, probabilities: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:
-    r"""Brier score :math:`\frac{1}{2n} \sum_{nk} (p_{nk} - [y_n = k])^2`: 0 is perfect, 1 surely wrong; of two classes :math:`(p - y)^2`."""
+    r"""Brier score :math:`\frac{1}{2n} \sum_{nk} (p_{nk} - [y_n = k])^2`: 0 is perfect, 1 the worst; of two classes :math:`(p - y)^2`."""
     loss = np.square(probabilities - np.eye(probabilities.shape[1])[labels]).sum(1) / 2
     return _mean(loss, counts)
 
@@ -74,7 +73,7 @@ def log_loss(labels: np.ndarray, probabilities: np.ndarray, counts: np.ndarray |
 def calibration_metrics(
     labels: np.ndarray, probabilities: np.ndarray, counts: np.ndarray | None = None
 ) -> dict[str, np.ndarray]:
-    """Calibration error of the predicted class's probability, Brier score and log loss: of each, less is better."""
+    """Calibration error of the predicted class's probability, Brier score and log loss; lower is better."""
     return {
         "ece": calibration_error(reliability(*confidence(labels, probabilities), counts)),
         "brier": brier(labels, probabilities, counts),
@@ -83,15 +82,15 @@ def calibration_metrics(
 
 
 def error_by_chance(probabilities: np.ndarray, draws: int = 200, seed: int = 0) -> np.ndarray:
-    """Calibration errors (draws,) that so few samples show by chance where every probability is right.
+    """Calibration errors (draws,) of a perfectly calibrated model on a sample of this size.
 
-    The predicted class is drawn to be true as often as it is promised. Bins of few samples are never quite kept, so the error is above 0
-    for every model, and more so in small cohorts.
+    Labels are drawn from the probabilities of the predicted classes. Because bins are small, the error is above 0 for every model, the more
+    so in small cohorts.
     """
-    promised = probabilities.max(1)
-    came_true = np.random.default_rng(seed).random((draws, len(promised))) < promised
-    curve = reliability(promised, promised)
-    member = bin_of(promised)[:, None] == np.arange(BINS)
+    predicted = probabilities.max(1)
+    came_true = np.random.default_rng(seed).random((draws, len(predicted))) < predicted
+    curve = reliability(predicted, predicted)
+    member = bin_of(predicted)[:, None] == np.arange(BINS)
     observed = ratio(came_true.astype(np.float64) @ member, curve.weight)  # (draws, bins)
     return calibration_error(Reliability(curve.predicted, observed, curve.weight))
 
@@ -99,11 +98,11 @@ def error_by_chance(probabilities: np.ndarray, draws: int = 200, seed: int = 0) 
 def fit_temperature(
     labels: np.ndarray, probabilities: np.ndarray, patients: np.ndarray | None = None, *, smoothed: bool = True
 ) -> float:
-    r"""Temperature :math:`T` that makes :math:`p_k^{1/T} / \sum_j p_j^{1/T}` fit held-out labels best; above 1 the model was too sure.
+    r"""Temperature :math:`T` that makes :math:`p_k^{1/T} / \sum_j p_j^{1/T}` fit held-out labels best; above 1 the model was overconfident.
 
-    The cross-entropy is convex in :math:`1 / T`, so its derivative has one root. Patients count alike, however many slides they have. Where
-    all labels were guessed right the best temperature would be 0, a model that is never in doubt; ``smoothed`` labels (Platt 1999, one
-    imagined patient of each class) keep it from that: :math:`n` patients speak for at most :math:`(n + 1) / (n + K)`.
+    The cross-entropy is convex in :math:`1 / T`, so its derivative has one root. Patients have equal weights, shared by their slides. If
+    all predictions are correct, the optimum is 0, a model without uncertainty; ``smoothed`` labels (Platt 1999, one pseudo-patient of
+    each class) prevent this: :math:`n` patients allow a probability of at most :math:`(n + 1) / (n + K)`.
     """
     from scipy.optimize import brentq
 
@@ -119,7 +118,7 @@ def fit_temperature(
         return float(weight @ expected - wanted)
 
     low, high = -np.log(WIDEST), np.log(WIDEST)
-    if slope(low) >= 0:  # no better than guessing
+    if slope(low) >= 0:  # no better than chance
         return WIDEST
     if slope(high) <= 0:
         return 1 / WIDEST
@@ -127,12 +126,12 @@ def fit_temperature(
 
 
 def tempered(probabilities: np.ndarray, temperature: float) -> np.ndarray:
-    """Probabilities (n, K) at another temperature; their order in a row stays."""
+    """Probabilities (n, K) at another temperature; the order in a row is preserved."""
     return _softmax(np.log(np.maximum(probabilities, TINY)) / temperature)
 
 
 def patient_weights(patients: np.ndarray) -> tuple[np.ndarray, int]:
-    """Weight of each sample (n,), 1 for every patient, shared by the slides, and the number of patients."""
+    """Weight of each sample (n,), 1 per patient, shared by the slides, and the number of patients."""
     names, member = np.unique(np.asarray(patients).astype(str), return_inverse=True)
     return 1 / np.bincount(member)[member], len(names)
 
@@ -143,8 +142,8 @@ def _mean(values: np.ndarray, counts: np.ndarray | None) -> np.ndarray:
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
-    grown = np.exp(logits - logits.max(1, keepdims=True))
-    return np.asarray(grown / grown.sum(1, keepdims=True))
+    odds = np.exp(logits - logits.max(1, keepdims=True))
+    return np.asarray(odds / odds.sum(1, keepdims=True))
 
 
 LEVEL = 0.9
@@ -155,8 +154,8 @@ def set_threshold(
 ) -> float:
     r"""Lowest probability of a class in the set, from labels and probabilities of patients that the model was not trained on.
 
-    The scores :math:`s = 1 - p_y` of P patients, each weighing :math:`1 / (P + 1)`, leave :math:`1 / (P + 1)` for the new one, whose score
-    may be anything. The threshold is their `level` quantile; with fewer than :math:`1 / (1 - level) - 1` patients it is 0: every class.
+    The scores :math:`s = 1 - p_y` of P patients have weights :math:`1 / (P + 1)`, and so has the unknown score of the new patient. The
+    threshold is their `level` quantile; with fewer than :math:`1 / (1 - level) - 1` patients it is 0: every class.
     """
     scores = 1 - probabilities[np.arange(len(labels)), labels]
     return max(0.0, 1 - _quantile(scores, patients, level))
@@ -165,7 +164,7 @@ def set_threshold(
 def class_thresholds(
     labels: np.ndarray, probabilities: np.ndarray, patients: np.ndarray | None = None, level: float = LEVEL
 ) -> tuple[float, ...]:
-    """The same for each class from its calibration patients alone (Mondrian): sets then hold each class at that level."""
+    """Threshold of each class from its calibration patients (Mondrian): sets then have their coverage in each class."""
     members = [np.flatnonzero(labels == k) for k in range(probabilities.shape[1])]
     return tuple(
         set_threshold(labels[rows], probabilities[rows], None if patients is None else patients[rows], level)
@@ -174,26 +173,26 @@ def class_thresholds(
 
 
 def prediction_sets(probabilities: np.ndarray, threshold: float | tuple[float, ...]) -> np.ndarray:
-    """Which classes (n, K) are in the set; the most probable one always is, so no set is empty."""
-    inside = 1 - probabilities <= 1 - np.asarray(threshold) + 1e-12  # a calibration patient's own class is inside
+    """Classes (n, K) in the set; the most probable one always is, so no set is empty."""
+    inside = 1 - probabilities <= 1 - np.asarray(threshold) + 1e-12  # the threshold itself is inside
     inside[np.arange(len(inside)), probabilities.argmax(1)] = True
     return inside
 
 
-def hold_the_truth(labels: np.ndarray, sets: np.ndarray) -> np.ndarray:
-    """Which sets (n, K) hold the true class, (n,)."""
+def covers(labels: np.ndarray, sets: np.ndarray) -> np.ndarray:
+    """Whether each set (n, K) contains the true class, (n,)."""
     return np.asarray(sets[np.arange(len(labels)), labels])
 
 
 def residual_width(
     truth: np.ndarray, predicted: np.ndarray, patients: np.ndarray | None = None, level: float = LEVEL
 ) -> float:
-    """Half the width of intervals around predicted values that hold the truth at that level; infinite with too few patients."""
+    """Half the width of prediction intervals with this coverage; infinite with too few patients."""
     return _quantile(np.abs(truth - predicted), patients, level)
 
 
 def _quantile(scores: np.ndarray, patients: np.ndarray | None, level: float) -> float:
-    """Score that a new patient's stays below at that level; infinite where there are too few patients to say."""
+    """Conformal quantile of scores; infinite with too few patients."""
     weight, number = patient_weights(np.arange(len(scores)) if patients is None else patients)
     order = np.argsort(scores, kind="stable")
     reached = np.cumsum(weight[order]) / (number + 1) >= level - 1e-12

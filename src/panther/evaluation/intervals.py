@@ -1,25 +1,25 @@
-"""Intervals and comparisons: patients are resampled, never their slides.
+"""Intervals and comparisons by resampling of patients (never of slides).
 
-A resample says how often each row counts. A measure is a function from such counts to named numbers, so all metrics of one set of
-predictions, and all methods on the same patients, share the same resamples. Where a resample does not define a metric (one class only, no
-events) it is left out of that metric and counted.
+A resample is given by the frequencies of the rows. A measure is a function from such counts to named numbers, so all metrics of one set of
+predictions, and all methods on the same patients, share the same resamples. Resamples where a metric is undefined (one class only, no
+events) are left out of that metric.
 
-A perfect score needs an exact bound: resampling patients without an error gives 1 again and again, an interval [1, 1] without information
-about the next patient. The number of patients has that information: if the truth were much worse, such a run would be very unlikely.
+A perfect score needs an exact bound: every resample of patients without an error is 1, so the interval [1, 1] has no information about new
+patients. The exact binomial bound depends on the number of patients.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import bdtr  # what scipy.stats calls; that takes half a second to import
+from scipy.special import bdtr  # scipy.stats takes half a second to import
 
 from panther.errors import InputError
 from panther.evaluation.metrics import LOWER_IS_BETTER, mean_of_defined
 
 Measure = Callable[[np.ndarray], Mapping[str, np.ndarray]]  # counts (resamples, rows) -> named numbers (resamples,)
-BLOCK = 4_000_000  # counts that are in memory together: 32 MB
-FEW = 100  # resamples, below which the ends of an interval hang on one or two of them
+BLOCK = 4_000_000  # counts in memory together: 32 MB
+FEW = 100  # resamples, below which the limits of an interval depend on one or two of them
 CAPTION = (
     "95 % intervals and p-values resample patients. Over cross-validation folds they are widened, because models were trained on each other's "
     "test patients, and concern the expected score of the method at that number of training patients; on a single test set or an external "
@@ -35,7 +35,7 @@ class Interval:
     value: float
     low: float
     high: float
-    resamples: int  # those that defined the metric
+    resamples: int  # where the metric is defined
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class Resampled:
     """Every metric on all rows, and on resamples of their patients."""
 
     whole: Mapping[str, float]
-    drawn: Mapping[str, np.ndarray]  # (resamples,), NaN where the metric is not defined
+    drawn: Mapping[str, np.ndarray]  # (resamples,), NaN where the metric is undefined
 
 
 def resample_counts(patients: Sequence[object] | np.ndarray, number: int, seed: int) -> Iterator[np.ndarray]:
-    """How often each row counts (b, n) in `number` draws of patients with replacement, in blocks; all rows of a patient count alike."""
+    """Counts of rows (b, n) in `number` draws of patients with replacement, in blocks; rows of a patient have equal counts."""
     names, member = np.unique(np.asarray(patients).astype(str), return_inverse=True)
     if len(names) == 0:
         raise InputError("There are no patients to resample.")
@@ -71,7 +71,7 @@ def resample(measure: Measure, patients: Sequence[object] | np.ndarray, number: 
     """Measure all rows, and `number` resamples of their patients; the same patients and seed give the same resamples."""
     whole = measure(np.ones((1, len(patients))))
     blocks = [measure(counts) for counts in resample_counts(patients, number, seed)]
-    if not blocks:  # of no resamples there are no intervals and no p-values
+    if not blocks:  # no resamples: no intervals and no p-values
         blocks = [{name: np.empty(0) for name in whole}]
     return Resampled(
         {name: float(value[0]) for name, value in whole.items()},
@@ -80,7 +80,7 @@ def resample(measure: Measure, patients: Sequence[object] | np.ndarray, number: 
 
 
 def over_folds(resampled: Resampled, patients: int, tested: float) -> Resampled:
-    r"""Resamples of a mean over cross-validation folds, spread for what resampling of patients cannot see.
+    r"""Resamples of a mean over cross-validation folds, spread for the correlation of the folds' models.
 
     Each fold's model was trained on the test patients of the others. Nadeau and Bengio (2003) raise the variance of the mean of J folds from
     :math:`\sigma^2 / J` to :math:`\sigma^2 (1 / J + n_{test} / n_{train})`, here by spreading the resamples about their mean by the root of
@@ -93,11 +93,13 @@ def over_folds(resampled: Resampled, patients: int, tested: float) -> Resampled:
 
 
 def about_resamples(number: int) -> str | None:
-    """What so few resamples are worth; None where they are enough."""
+    """Note on too few resamples; None where they are enough."""
     if number == 0:
-        return "There are no intervals over patients and no p-values by resampling them, because the study says `bootstrap: 0`."
+        return "There are no intervals over patients and no p-values by resampling them, because of `bootstrap: 0`."
     if number < FEW:
-        return f"Intervals and p-values over patients are rough: the study says `bootstrap: {number}`, where 1000 resamples are usual."
+        return (
+            f"Intervals and p-values over patients are rough: `bootstrap: {number}`, expected 1000 or more resamples."
+        )
     return None
 
 
@@ -107,9 +109,9 @@ def intervals(resampled: Resampled, level: float = 0.95) -> dict[str, Interval]:
 
 
 def differences(first: Resampled, second: Resampled, level: float = 0.95) -> dict[str, Difference]:
-    r"""Difference of every metric between two sets of predictions for the same rows, resampled alike.
+    r"""Difference of every metric between two sets of predictions for the same rows, on the same resamples.
 
-    The p-value is twice the share of resamples on the wrong side of 0, with the data themselves counted as one more that is,
+    The p-value is twice the share of resamples on the other side of 0, with the data counted as one more:
     :math:`2 (\min(\#\{d \le 0\}, \#\{d \ge 0\}) + 1) / (n + 1)`: at least :math:`2 / (n + 1)`, at most 1.
     """
     by_metric = {}
@@ -123,12 +125,12 @@ def differences(first: Resampled, second: Resampled, level: float = 0.95) -> dic
 
 
 def best_of(rows: Sequence[Resampled], metric: str, *, lower: bool = False, level: float = 0.95) -> Interval:
-    r"""Score of the best of several rows, corrected for having been chosen on these patients.
+    r"""Score of the best of several rows, corrected for its selection on these patients.
 
-    Every resample repeats the choice: with its best row :math:`k(b)`, the optimism of resample b is
+    Every resample repeats the selection: with its best row :math:`k(b)`, the optimism of resample b is
     :math:`o_b = m^b_{k(b)} - m_{k(b)}`. The score is :math:`\max_k m_k - \max(0, \bar o)`, its interval :math:`\max_k m_k` minus the
     quantiles of o.
-    ``lower``: less is better.
+    ``lower``: lower is better.
     """
     sign = -1 if lower else 1
     known = [row for row in rows if not np.isnan(row.whole[metric])]
@@ -155,9 +157,9 @@ def _limits(values: np.ndarray, level: float) -> tuple[float, float, int]:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    r"""Holm's corrected p-values :math:`\max_{j \le i} \min(1, (m - j + 1) p_{(j)})`: valid however the tests depend on each other.
+    r"""Holm's corrected p-values :math:`\max_{j \le i} \min(1, (m - j + 1) p_{(j)})`: valid for dependent tests.
 
-    NaN (a test that is not defined) stays NaN and does not count.
+    NaN (an undefined test) stays NaN and is not counted.
     """
     p = np.asarray(p_values, float)
     defined = np.flatnonzero(~np.isnan(p))
@@ -168,16 +170,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(value) for value in out]
 
 
-PERFECT = 1 - 1e-12  # every metric is best at 1, but errors
-
-
 def is_perfect(mean: float, metric: str) -> bool:
-    """Whether nothing was wrong in any fold."""
-    return metric not in LOWER_IS_BETTER and bool(mean >= PERFECT)
+    """Whether a score is 1, the best value of all metrics but errors."""
+    return metric not in LOWER_IS_BETTER and bool(mean >= 1 - 1e-12)
 
 
 def exact_lower(patients: int, level: float = 0.95) -> float:
-    r"""Lower end of Clopper and Pearson's two-sided interval when all n were right: :math:`(\alpha / 2)^{1/n}`.
+    r"""Lower end of Clopper and Pearson's two-sided interval for n of n successes: :math:`(\alpha / 2)^{1/n}`.
 
     0.884 for 30 patients, 0.963 for 100.
     """
@@ -185,11 +184,11 @@ def exact_lower(patients: int, level: float = 0.95) -> float:
 
 
 def exact_lower_balanced(patients: Sequence[int], level: float = 0.95) -> float:
-    r"""The same for the mean recall of K classes with :math:`n_k` patients each.
+    r"""Exact lower bound of the mean recall of K classes with :math:`n_k` patients each.
 
     The smallest :math:`\frac{1}{K} \sum_k p_k` among all recalls that explain such a result, :math:`\prod_k p_k^{n_k} \ge \alpha / 2`. By
-    Lagrange it has :math:`p_k = \min(1, \lambda n_k)`: the smallest classes may be the worst. With one class it is :func:`exact_lower`, with
-    K of one size that of their :math:`n K` patients.
+    Lagrange it has :math:`p_k = \min(1, \lambda n_k)`. For one class it equals :func:`exact_lower`, for K classes of equal size that of their
+    :math:`n K` patients.
     """
     from scipy.optimize import brentq
 
@@ -201,7 +200,7 @@ def exact_lower_balanced(patients: Sequence[int], level: float = 0.95) -> float:
     def excess(log_scale: float) -> float:
         return float(counts @ np.minimum(0.0, log_scale + np.log(counts))) - log_alpha
 
-    # at the lower end all classes share one recall or less, at the upper all are 1
+    # lower end: all recalls are below 1; upper end: all are 1
     low = log_alpha / counts.sum() - np.log(counts).max() - 1
     while excess(low) > 0:
         low -= 1
@@ -210,7 +209,7 @@ def exact_lower_balanced(patients: Sequence[int], level: float = 0.95) -> float:
 
 
 def exact_bounds(labels: np.ndarray, patients: np.ndarray, level: float = 0.95) -> dict[str, float]:
-    """Bounds of the metrics that have one, for predictions that were all right: patients count, not their slides."""
+    """Lower bounds of metrics for predictions that are all correct, from numbers of patients."""
     classes = [len(set(patients[labels == k])) for k in np.unique(labels)]
     return {
         "accuracy": exact_lower(len(set(patients)), level),

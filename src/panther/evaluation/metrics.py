@@ -1,8 +1,7 @@
 """Metrics: one table of their names, titles and ranges, and those of classes and of numbers in plain numpy.
 
-Labels are integers 0 ... K-1, probabilities (n, K). Every metric takes `counts` (..., n), how often each sample counts, and gives one number
-for each, (...,): a resample of the bootstrap is nothing but other counts, so a thousand of them are one call. Without `counts` each sample
-counts once. What is not defined is NaN.
+Labels are integers 0 ... K-1, probabilities (n, K). Every metric takes `counts` (..., n), the frequencies of the samples (1 by default), and
+has shape (...,): a bootstrap resample is given by its counts, so that a thousand resamples are one call. Undefined metrics are NaN.
 """
 
 import math
@@ -16,16 +15,16 @@ from panther.errors import suggestion
 
 @dataclass(frozen=True)
 class Metric:
-    """What is known of a metric."""
+    """Properties of a metric."""
 
     kind: str  # of the target
     title: str = ""
-    is_shown: bool = False  # where a study does not say which
+    is_shown: bool = False  # by default
     lowest: float = 0.0
-    chance: float | None = None  # score of a guess, wherever it is tested
-    is_error: bool = False  # less is better
+    chance: float | None = None  # score of a guess, where it is the same for all test sets
+    is_error: bool = False  # lower is better
     of_classes: bool = False  # of predicted classes, not of their probabilities
-    is_printed: bool = True  # with an interval and comparisons; the others stand in metrics.csv alone
+    is_printed: bool = True  # with an interval and comparisons; others are in metrics.csv only
     aliases: str = ""  # names in other packages
 
 
@@ -77,7 +76,7 @@ def label_metric(label: str) -> str:
 
 
 def metric_range(name: str) -> tuple[float, float]:
-    """Smallest and largest value that a metric can have."""
+    """Smallest and largest value of a metric."""
     metric = METRICS.get(name, Metric(""))
     return metric.lowest, math.inf if metric.is_error else 1.0
 
@@ -90,7 +89,7 @@ def metric_title(name: str) -> str:
 
 
 def metric_problem(name: str, kind: str, labels: Sequence[str] = ()) -> str | None:
-    """Why tables cannot print this metric, as the end of a sentence; None where they can. ``labels`` are those of the study."""
+    """Reason why tables cannot print a metric, as the end of a sentence; None where they can. ``labels`` are those of the study."""
     known = [*PRINTED[kind], *map(label_metric, labels)]
     if name in known:
         return None
@@ -108,24 +107,24 @@ def confusion(
     """Counts (..., K, K): rows are the truth, columns the prediction."""
     counts = np.ones(len(labels), int) if counts is None else counts
     rows = [np.flatnonzero(labels == k) for k in range(n_classes)]
-    claims = predicted[:, None] == np.arange(n_classes)  # (n, K)
-    return np.stack([counts[..., members] @ claims[members] for members in rows], -2)
+    is_predicted = predicted[:, None] == np.arange(n_classes)  # (n, K)
+    return np.stack([counts[..., members] @ is_predicted[members] for members in rows], -2)
 
 
 def accuracy(table: np.ndarray) -> np.ndarray:
-    """Share of correct predictions in a confusion table (..., K, K)."""
-    return ratio(_right(table).sum(-1), table.sum((-2, -1)))
+    """Share of correct predictions of a confusion matrix (..., K, K)."""
+    return ratio(_correct(table).sum(-1), table.sum((-2, -1)))
 
 
 def balanced_accuracy(table: np.ndarray) -> np.ndarray:
     r"""Mean recall over the classes that occur: :math:`\frac{1}{K} \sum_k n_{kk} / n_{k\cdot}`."""
-    return mean_of_defined(ratio(_right(table), table.sum(-1)))
+    return mean_of_defined(ratio(_correct(table), table.sum(-1)))
 
 
 def weighted_f1(table: np.ndarray) -> np.ndarray:
     r"""F1 of each class, weighted by how often it occurs: :math:`\sum_k \frac{n_{k\cdot}}{n} \frac{2 n_{kk}}{n_{k\cdot} + n_{\cdot k}}`."""
-    truth, claimed = table.sum(-1), table.sum(-2)
-    f1 = 2 * _right(table) / np.maximum(truth + claimed, 1)
+    truth, predicted = table.sum(-1), table.sum(-2)
+    f1 = 2 * _correct(table) / np.maximum(truth + predicted, 1)
     return ratio(np.vecdot(truth, f1), truth.sum(-1))
 
 
@@ -133,13 +132,13 @@ def quadratic_kappa(table: np.ndarray) -> np.ndarray:
     r"""Cohen's kappa with quadratic weights: :math:`1 - \sum_{ab} (a-b)^2 n_{ab} / \sum_{ab} (a-b)^2 n_{a\cdot} n_{\cdot b} / n`."""
     grade = np.arange(table.shape[-1])
     weight = (grade[:, None] - grade[None, :]) ** 2
-    truth, claimed = table.sum(-1), table.sum(-2)
-    expected = truth[..., :, None] * claimed[..., None, :] / np.maximum(truth.sum(-1), 1)[..., None, None]
+    truth, predicted = table.sum(-1), table.sum(-2)
+    expected = truth[..., :, None] * predicted[..., None, :] / np.maximum(truth.sum(-1), 1)[..., None, None]
     return 1 - ratio((weight * table).sum((-2, -1)), (weight * expected).sum((-2, -1)))
 
 
 def binary_auroc(positive: np.ndarray, score: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:
-    """Probability that a positive outranks a negative, ties count half; NaN where one of them is missing, or a score is NaN."""
+    """Probability that a positive has a larger score than a negative, ties count half; NaN without both, or with a NaN score."""
     positive = np.asarray(positive, bool)
     counts = np.ones(len(positive)) if counts is None else counts
     negatives = np.flatnonzero(~positive)
@@ -165,7 +164,7 @@ def auroc(labels: np.ndarray, probabilities: np.ndarray, counts: np.ndarray | No
 def classification_metrics(
     labels: np.ndarray, probabilities: np.ndarray, counts: np.ndarray | None = None
 ) -> dict[str, np.ndarray]:
-    """All of the above for one set of predictions."""
+    """All metrics of classes."""
     table = confusion(labels, probabilities.argmax(1), probabilities.shape[1], counts)
     return {
         "balanced_accuracy": balanced_accuracy(table),
@@ -177,13 +176,13 @@ def classification_metrics(
 
 
 def ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """Share of a whole; NaN where there is nothing to share."""
+    """Quotient; NaN for 0 / 0."""
     with np.errstate(invalid="ignore"):
         return part / whole
 
 
 def mean_of_defined(values: np.ndarray) -> np.ndarray:
-    """Mean over the last axis of those that are not NaN, to the last digit what `np.mean` says of them alone; NaN where there are none."""
+    """Mean over the last axis without NaN, equal to `np.mean` of the others to the last digit; NaN where there are none."""
     undefined = np.isnan(values)
     if not undefined.any():
         return values.mean(-1)
@@ -195,12 +194,12 @@ def mean_of_defined(values: np.ndarray) -> np.ndarray:
     return mean[()]
 
 
-def _right(table: np.ndarray) -> np.ndarray:
+def _correct(table: np.ndarray) -> np.ndarray:
     return np.diagonal(table, axis1=-2, axis2=-1)
 
 
 def value_metrics(truth: np.ndarray, predicted: np.ndarray, counts: np.ndarray | None = None) -> dict[str, np.ndarray]:
-    """Pearson's and Spearman's correlation, R2 and the mean absolute error; NaN where one is not defined."""
+    """Pearson's and Spearman's correlation, R2 and the mean absolute error."""
     counts = np.ones(len(truth)) if counts is None else counts
     return {
         "pearson": pearson(truth, predicted, counts),
@@ -213,18 +212,22 @@ def value_metrics(truth: np.ndarray, predicted: np.ndarray, counts: np.ndarray |
 def pearson(first: np.ndarray, second: np.ndarray, counts: np.ndarray) -> np.ndarray:
     r"""Correlation (...,): :math:`\frac{\sum_i w_i (x_i - \bar x)(y_i - \bar y)}{\sqrt{\sum_i w_i (x_i - \bar x)^2 \sum_i w_i (y_i - \bar y)^2}}`.
 
-    NaN where one of them does not vary among those who count.
+    NaN where one of them is constant.
     """
-    return _correlation(first, second, counts)
+    x, y = _deviations(first, counts), _deviations(second, counts)
+    product, a, b = (np.vecdot(counts, values) for values in (x * y, x * x, y * y))
+    defined = _varies(first, counts) & _varies(second, counts)
+    spread = np.where(defined, np.sqrt(a) * np.sqrt(b), np.nan)
+    return np.clip(product / spread, -1.0, 1.0)[()]
 
 
 def spearman(first: np.ndarray, second: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Correlation (...,) of the ranks, equal values sharing the mean of theirs."""
-    return _correlation(counted_ranks(first, counts), counted_ranks(second, counts), counts)
+    """Correlation (...,) of the ranks; ties have their mean rank."""
+    return pearson(counted_ranks(first, counts), counted_ranks(second, counts), counts)
 
 
 def counted_ranks(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Mean rank (..., n) of each sample among all, each of which stands there as often as it counts."""
+    """Mean rank (..., n) of each sample, where samples are repeated by their counts."""
     order = np.argsort(values, kind="stable")
     _, group = np.unique(values, return_inverse=True)
     ends = np.flatnonzero(np.diff(group[order], append=-1))  # last of each group of equal values
@@ -234,9 +237,9 @@ def counted_ranks(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def r_squared(truth: np.ndarray, predicted: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    r"""Share of the variance that is explained (...,): :math:`1 - \sum_i w_i (y_i - \hat y_i)^2 / \sum_i w_i (y_i - \bar y)^2`.
+    r"""Explained share of the variance (...,): :math:`1 - \sum_i w_i (y_i - \hat y_i)^2 / \sum_i w_i (y_i - \bar y)^2`.
 
-    0 is what the mean of those tested would give, who are not known beforehand: a useless model is below it.
+    0 is the score of the mean of the test values, which is unknown in practice: useless models are below 0.
     """
     defined = _varies(truth, counts)
     spread = np.where(defined, np.vecdot(counts, _deviations(truth, counts) ** 2), np.nan)
@@ -248,21 +251,13 @@ def root_mean_square_error(truth: np.ndarray, predicted: np.ndarray) -> np.ndarr
     return np.asarray(np.sqrt(np.mean((truth - predicted) ** 2)) if len(truth) else np.nan)
 
 
-def _correlation(first: np.ndarray, second: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    x, y = _deviations(first, counts), _deviations(second, counts)
-    product, a, b = (np.vecdot(counts, values) for values in (x * y, x * x, y * y))
-    defined = _varies(first, counts) & _varies(second, counts)
-    spread = np.where(defined, np.sqrt(a) * np.sqrt(b), np.nan)
-    return np.clip(product / spread, -1.0, 1.0)[()]
-
-
 def _deviations(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """From the mean of those who count (..., n)."""
+    """Deviations from the weighted mean (..., n)."""
     total = counts.sum(-1)
     return values - ratio(np.vecdot(counts, np.broadcast_to(values, counts.shape)), total)[..., None]
 
 
 def _varies(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Whether those who count differ (...,); rounding must not make a spread of equal numbers."""
+    """Whether values with positive counts differ (...,); a variance of equal values may be above 0 by rounding."""
     inside = counts > 0
     return np.where(inside, values, -np.inf).max(-1) > np.where(inside, values, np.inf).min(-1)

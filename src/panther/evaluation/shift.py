@@ -1,68 +1,62 @@
-"""How well the site and the label can be read off slides, also on sites that were not learned from, and whether site and label coincide.
+"""Site shift: how well site and label are predicted from slides, the label also on unseen sites, and the association of site and label.
 
-If the site can be read off the prototype proportions, a model on them may learn hospitals instead of disease.
+If prototype proportions predict the site, a model on them may learn hospitals instead of disease.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from panther.errors import InputError, check_seed, check_whole, counted
 from panther.storage.embeddings import read_vectors, read_weights
 
 FOLDS, REPEATS = 5, 4  # of the cross-validation
-FEWEST = 5  # patients that a value needs to be read
-CONFOUNDED = 0.3  # Cramer's V from which site and label are worth a warning
-DECIDES = 0.9  # ... from which the one is next to the other
+FEWEST = 5  # patients with a value, below which it is left out
+CONFOUNDED = 0.3  # Cramer's V of site and label for a warning
+DECIDES = 0.9  # Cramer's V from which site and label nearly coincide
 
 
 @dataclass(frozen=True)
 class Readable:
-    """How well a column can be read off rows: cross-validated balanced accuracy beside what permuted columns give."""
+    """Prediction of a column from embeddings: cross-validated balanced accuracy, and that of permuted columns."""
 
     accuracy: float
     chance: float
     p_value: float
 
     def words(self) -> str:
-        """In one bracket."""
+        """For a sentence."""
         return f"{self.accuracy:.2f} (chance {self.chance:.2f}, p = {self.p_value:.3f})"
 
 
 @dataclass(frozen=True)
 class SiteAndLabel:
-    """What can be read off one set of embeddings."""
+    """Site and label as predicted from one set of embeddings."""
 
     site: Readable
     label: Readable | None = None  # among all sites
-    label_elsewhere: Readable | None = None  # on sites that were not learned from
+    label_elsewhere: Readable | None = None  # on unseen sites
     confounding: float | None = None  # Cramer's V of site and label, 0 to 1
     patients: int = 0
 
     def sentences(self, label: str | None) -> list[str]:
-        """What it means."""
-        lines = [f"The site can be read off the embeddings with a balanced accuracy of {self.site.words()}."]
+        """The results in sentences."""
+        lines = [f"The embeddings predict the site with a balanced accuracy of {self.site.words()}."]
         if self.label is not None:
-            lines.append(f"{label} can be read with {self.label.words()}.")
+            lines.append(f"They predict {label} with {self.label.words()}.")
         if self.label_elsewhere is not None:
-            lines.append(
-                f"{label} of a site that was not learned from can be read with {self.label_elsewhere.words()}."
-            )
+            lines.append(f"They predict {label} on unseen sites with {self.label_elsewhere.words()}.")
         if self.confounding is not None and self.confounding >= CONFOUNDED:
-            lines.append(confounded(self.confounding, str(label)))
+            how = "The site nearly determines" if self.confounding >= DECIDES else "The site is associated with"
+            lines.append(
+                f"Warning: {how} {label} (Cramer's V {self.confounding:.2f}, 0 is none): removing the site removes the label as well, and a "
+                "model may confuse them. Evaluate on unseen sites."
+            )
         return lines
-
-
-def confounded(v: float, label: str) -> str:
-    """What a high association of site and label means."""
-    how = "The site nearly decides" if v >= DECIDES else "Site goes with"
-    return (
-        f"Warning: {how} {label} (Cramer's V {v:.2f}, 0 would be none): what removes the site then removes the label as well, and a model "
-        "may read the one for the other. Judge on sites that were not learned from."
-    )
 
 
 def read_site_and_label(
@@ -73,25 +67,22 @@ def read_site_and_label(
     permutations: int = 199,
     seed: int = 0,
 ) -> SiteAndLabel:
-    """Read the site, and the label where it is known, off rows (n, D), one per patient."""
+    """Predict the site, and the label where it is known, from rows (n, D), one per patient."""
     check_seed(seed)
     check_whole("permutations", permutations, 1, 1_000_000)
     kernel = _gram(x)
-    site, kept = _numbered(sites)
-    _check_two("sites", np.unique(site), sites)
+    site, kept = _numbered("sites", sites)
     rng = np.random.default_rng(seed)
-    read = _readable(kernel[np.ix_(kept, kept)], site, _random_folds, permutations, rng)
+    by_site = _readable(kernel[np.ix_(kept, kept)], site, _random_folds(len(kept), rng), permutations, rng)
     if labels is None:
-        return SiteAndLabel(read, patients=len(kept))
-    label, rows = _numbered(labels)
-    _check_two("labels", np.unique(label), labels)
+        return SiteAndLabel(by_site, patients=len(kept))
+    label, rows = _numbered("labels", labels)
     site_names = np.array(sites)[rows]
-    here = _readable(kernel[np.ix_(rows, rows)], label, _random_folds, permutations, rng)
-    elsewhere = None
-    if len(np.unique(site_names)) > 1:
-        by_site = [np.flatnonzero(site_names == name) for name in np.unique(site_names)]
-        elsewhere = _readable(kernel[np.ix_(rows, rows)], label, lambda n, rng: [by_site], permutations, rng)
-    return SiteAndLabel(read, here, elsewhere, cramers_v(site_names.tolist(), label.tolist()), len(kept))
+    kernel = kernel[np.ix_(rows, rows)]
+    by_label = _readable(kernel, label, _random_folds(len(rows), rng), permutations, rng)
+    folds = [np.flatnonzero(site_names == name) for name in np.unique(site_names)]
+    elsewhere = _readable(kernel, label, [folds], permutations, rng) if len(folds) > 1 else None
+    return SiteAndLabel(by_site, by_label, elsewhere, cramers_v(site_names.tolist(), label.tolist()), len(kept))
 
 
 def per_patient(
@@ -99,12 +90,11 @@ def per_patient(
 ) -> tuple[np.ndarray, dict[str, list[str]]]:
     """Mean row of each patient, and its columns; a patient whose slides differ in one is refused."""
     names = sorted(set(patients))
-    where = {name: row for row, name in enumerate(names)}
     belongs = np.zeros((len(names), len(x)))
-    belongs[[where[name] for name in patients], np.arange(len(x))] = 1
+    belongs[np.searchsorted(names, patients), np.arange(len(x))] = 1
     by_patient = {column: _constant(column, patients, values) for column, values in columns.items()}
-    kept = {column: [value[name] for name in names] for column, value in by_patient.items()}
-    return belongs @ x / belongs.sum(1, keepdims=True), kept
+    constant = {column: [value[name] for name in names] for column, value in by_patient.items()}
+    return belongs @ x / belongs.sum(1, keepdims=True), constant
 
 
 def _constant(column: str, patients: Sequence[str], values: Sequence[str]) -> dict[str, str]:
@@ -116,16 +106,9 @@ def _constant(column: str, patients: Sequence[str], values: Sequence[str]) -> di
     return value_of
 
 
-def _check_two(what: str, values: Sequence[object] | np.ndarray, every: Sequence[object]) -> None:
-    if len(values) < 2:
-        raise InputError(f"{what}: {counted(every)}, expected two or more with {FEWEST} patients each")
-
-
-def cramers_v(one: Sequence[object], other: Sequence[object]) -> float:
-    """Cramer's V of two columns, corrected for what chance gives small tables (Bergsma 2013)."""
-    a, b = (np.unique(np.array(list(map(str, values))), return_inverse=True)[1] for values in (one, other))
-    table = np.zeros((a.max() + 1, b.max() + 1))
-    np.add.at(table, (a, b), 1)
+def cramers_v(first: Sequence[object], second: Sequence[object]) -> float:
+    """Cramer's V of two columns, with Bergsma's correction (2013) for the bias of small tables."""
+    table = pd.crosstab(np.asarray(first), np.asarray(second)).to_numpy(float)
     n, (r, k) = table.sum(), table.shape
     if min(r, k) < 2 or n < 2:
         return 0.0
@@ -135,38 +118,37 @@ def cramers_v(one: Sequence[object], other: Sequence[object]) -> float:
     return float(min(1.0, np.sqrt(phi / max(min(r, k) - 1, 1e-12))))
 
 
-def _numbered(values: Sequence[str | None]) -> tuple[np.ndarray, np.ndarray]:
-    """Values as numbers, and the rows that have one which is not too rare."""
+def _numbered(name: str, values: Sequence[str | None]) -> tuple[np.ndarray, np.ndarray]:
+    """Values of a column as numbers, and their rows; empty and rare ones are left out, fewer than two are refused."""
     count = Counter(value for value in values if value not in (None, "", "nan"))
-    judged = sorted(str(value) for value, n in count.items() if n >= FEWEST)
-    rows = np.array([row for row, value in enumerate(values) if value in judged], np.int64)
-    return np.searchsorted(judged, [str(values[row]) for row in rows]), rows
+    frequent = sorted(str(value) for value, n in count.items() if n >= FEWEST)
+    if len(frequent) < 2:
+        raise InputError(f"{name}: {counted(values)}, expected two or more with {FEWEST} patients each")
+    rows = np.array([row for row, value in enumerate(values) if value in frequent], np.int64)
+    return np.searchsorted(frequent, [str(values[row]) for row in rows]), rows
 
 
 def _gram(x: np.ndarray) -> np.ndarray:
-    """Products of rows (n, n), every column with the same weight, on average 1 on the diagonal."""
+    """Inner products of standardised rows (n, n), on average 1 on the diagonal."""
     x = np.asarray(x, np.float64)
     spread = x.std(0)
     z = (x - x.mean(0))[:, spread > 0] / spread[spread > 0]
     return np.asarray(z @ z.T / max(z.shape[1], 1))
 
 
-_Folds = Callable[[int, np.random.Generator], list[list[np.ndarray]]]  # of each repeat
-
-
 def _random_folds(n: int, rng: np.random.Generator) -> list[list[np.ndarray]]:
+    """Rows of the folds of each repeat."""
     return [np.array_split(rng.permutation(n), FOLDS) for _ in range(REPEATS)]
 
 
 def _readable(
-    kernel: np.ndarray, y: np.ndarray, folds: _Folds, permutations: int, rng: np.random.Generator
+    kernel: np.ndarray, y: np.ndarray, repeats: list[list[np.ndarray]], permutations: int, rng: np.random.Generator
 ) -> Readable:
-    """Ridge regression of one column per value; it is linear in them, so one matrix per repeat serves all permutations."""
+    """Ridge regression of an indicator per value; linear in them, so that one matrix per repeat serves all permutations."""
     n = len(y)
-    repeats = folds(n, rng)
     smoother = np.zeros((len(repeats), n, n))
-    for repeat, parts in zip(smoother, repeats, strict=True):
-        for test in parts:
+    for repeat, folds in zip(smoother, repeats, strict=True):
+        for test in folds:
             train = np.setdiff1d(np.arange(n), test)
             repeat[np.ix_(test, train)] = _ridge(kernel[np.ix_(train, train)], kernel[np.ix_(test, train)])
     return _against_chance(smoother, y, permutations, rng)
@@ -179,14 +161,14 @@ def _against_chance(smoother: np.ndarray, y: np.ndarray, permutations: int, rng:
 
 
 def _ridge(kernel: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Matrix (m, n) from targets of training rows to effects on others, about the training rows' mean and without an intercept.
+    """Matrix (m, n) from targets of training rows to predictions of others, about the training rows' mean and without an intercept.
 
-    An intercept, or a mean over all rows, would reveal the rows left out: where a site is left out, next to all of it.
+    An intercept, or a mean over all rows, would reveal the rows left out: where a site is left out, almost all of it.
     """
     mean = kernel.mean(0)
     centred = kernel - mean - mean[:, None] + mean.mean()
-    theirs = others - others.mean(1, keepdims=True) - mean + mean.mean()
-    return np.asarray(np.linalg.solve(centred + np.eye(len(kernel)), theirs.T).T)
+    test = others - others.mean(1, keepdims=True) - mean + mean.mean()
+    return np.asarray(np.linalg.solve(centred + np.eye(len(kernel)), test.T).T)
 
 
 def _balanced_accuracy(smoother: np.ndarray, y: np.ndarray) -> float:
@@ -196,31 +178,31 @@ def _balanced_accuracy(smoother: np.ndarray, y: np.ndarray) -> float:
     return float(((predicted == y) @ (target / target.sum(0))).mean())
 
 
-ALPHA = 0.01  # chance of a false alarm
-DOUBTFUL = 0.05  # below it the result is not reassuring
-COLLAPSED = 1.05  # effective number of prototypes below which a slide counts as collapsed
+ALPHA = 0.01  # significance level of an alarm
+DOUBTFUL = 0.05  # significance level of a doubt
+COLLAPSED = 1.05  # effective number of prototypes of a slide, below which it is collapsed
 
 
 @dataclass(frozen=True)
 class ShiftReport:
-    """How well the site can be read off the proportions."""
+    """Prediction of the site from prototype proportions."""
 
-    sites: dict[str, int]  # site -> groups, those that were judged
-    left_out: dict[str, int]  # sites with too few
+    sites: dict[str, int]  # site -> groups
+    left_out: dict[str, int]  # sites with too few groups
     accuracy: float  # cross-validated balanced accuracy
     chance: float  # mean over permutations of the sites
     p_value: float
-    collapsed: tuple[str, ...]  # samples that lie in one prototype
+    collapsed: tuple[str, ...]  # samples in a single prototype
     sentence: str
 
     @property
     def alarm(self) -> bool:
-        """Whether there is a shift to worry about."""
+        """Whether the shift is significant."""
         return self.p_value <= ALPHA
 
     @property
     def doubtful(self) -> bool:
-        """Whether there may be one, too."""
+        """Whether a shift cannot be excluded."""
         return self.p_value < DOUBTFUL
 
 
@@ -233,9 +215,9 @@ def site_shift(
     permutations: int = 999,
     seed: int = 0,
 ) -> ShiftReport:
-    """Predict the site from mixture weights (n, C), against the same with permuted sites.
+    """Predict the site from mixture weights (n, C), compared with permuted sites.
 
-    Samples of one group (patient) stay together, in folds and in permutations; a patient with slides of two sites is refused.
+    Samples of a group (patient) are averaged; a patient with slides of two sites is refused.
     """
     bad = np.flatnonzero(~np.isfinite(weights).all(1) | (weights < 0).any(1) | (weights.sum(1) == 0))
     if len(bad):
@@ -245,20 +227,16 @@ def site_shift(
     groups = list(groups) if groups is not None else list(samples)
     site_of = _constant("the site", groups, sites)
     names = sorted(site_of)
-    mean = {g: np.zeros(weights.shape[1]) for g in names}
-    for group, row in zip(groups, weights, strict=True):
-        mean[group] += row
-    x = np.sqrt(np.stack([mean[g] / mean[g].sum() for g in names]))  # on this scale distances are Hellinger's
-    y = np.array([site_of[g] for g in names])
-    count = Counter(y.tolist())
-    judged = {site: n for site, n in sorted(count.items()) if n >= FEWEST}
-    _check_two("sites", list(judged), y.tolist())
-    keep = np.isin(y, list(judged))
-    x, y = x[keep], np.searchsorted(list(judged), y[keep])  # sites as numbers
+    total = np.zeros((len(names), weights.shape[1]))
+    np.add.at(total, np.searchsorted(names, groups), weights)
+    x = np.sqrt(total / total.sum(1, keepdims=True))  # distances of roots are Hellinger's
+    y, kept = _numbered("sites", [site_of[group] for group in names])
+    count = sorted(Counter(site_of.values()).items())
+    judged = {site: n for site, n in count if n >= FEWEST}
+    left_out = {site: n for site, n in count if n < FEWEST}
     rng = np.random.default_rng(seed)
-    read = _against_chance(_cross_validated_ridge(x, rng), y, permutations, rng)
+    read = _against_chance(_cross_validated_ridge(x[kept], rng), y, permutations, rng)
     collapsed = tuple(s for s, row in zip(samples, weights, strict=True) if _effective(row) < COLLAPSED)
-    left_out = {site: n for site, n in sorted(count.items()) if site not in judged}
     verdict = "There may be a site shift" if read.p_value < DOUBTFUL else "No site shift found"
     sentence = f"{verdict} in the proportions: balanced accuracy {read.words()}."
     if read.p_value <= ALPHA:
@@ -272,28 +250,26 @@ def site_shift(
 
 
 def _cross_validated_ridge(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Matrices (repeats, n, n) that turn targets into predictions by ridge regression on the other folds.
-
-    Ridge regression is linear in the targets, so the matrices serve for all permutations of them.
-    """
+    """Matrices (repeats, n, n) from targets to predictions by ridge regression on the other folds; they serve all permutations."""
     n = len(x)
     smoother = np.zeros((REPEATS, n, n))
     for repeat in smoother:
         for test in np.array_split(rng.permutation(n), FOLDS):
             train = np.setdiff1d(np.arange(n), test)
-            centre, scale = x[train].mean(0), x[train].std() or 1.0  # one scale: a rare prototype must not be blown up
+            centre, scale = x[train].mean(0), x[train].std() or 1.0  # one scale for all prototypes, also rare ones
             a, b = (x[train] - centre) / scale, (x[test] - centre) / scale
-            # the intercept is the share of each site overall: that of the other folds would tell what this fold lacks
+            # the intercept is the overall share of each site: that of the other folds would reveal this fold's
             repeat[np.ix_(test, train)] = b @ np.linalg.solve(a.T @ a + np.eye(x.shape[1]), a.T)
     return smoother
 
 
 def _effective(row: np.ndarray) -> float:
+    """Effective number of prototypes, the exponential of the entropy."""
     p = row[row > 0]
     return float(np.exp(-(p * np.log(p)).sum()))
 
 
-CHANGED = 0.05  # a smaller change of balanced accuracy is none
+CHANGED = 0.05  # smaller changes of balanced accuracy are ignored
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,47 +281,47 @@ class PatientRows:
     sites: Sequence[str]
     labels: Sequence[str] | None
 
-    def of(self, names: set[str]) -> "PatientRows":
-        """Only those patients."""
+    def only(self, names: set[str]) -> "PatientRows":
+        """Rows of these patients."""
         rows = [row for row, name in enumerate(self.names) if name in names]
         labels = None if self.labels is None else [self.labels[row] for row in rows]
         return PatientRows([self.names[r] for r in rows], self.x[rows], [self.sites[r] for r in rows], labels)
 
 
 def patients_of(path: Path, names: Mapping[str, str | None], like: PatientRows | None = None) -> PatientRows:
-    """Patients of an embeddings file, by the ``names`` of the columns of site, patient and label; only those that are in ``like`` too."""
+    """Patients of an embeddings file, with ``names`` of the columns `site`, `patient` and `label`; only those that are also in ``like``."""
     site, label = str(names["site"]), names["label"]
     samples, _, columns = read_weights(path, site, str(names["patient"]), *([label] if label else []))
     if label is not None and label not in columns:
-        read_weights(path, label)  # refuses, naming the columns that there are
+        read_weights(path, label)  # refuses, and lists the columns
     ids, vectors, _ = read_vectors(path)
     if list(ids) != list(samples):
-        raise InputError(f"{path}: its parts name other samples; write it again with `panther embed`.")
+        raise InputError(f"{path}: weights and vectors have other samples; write it again with `panther embed`.")
     patients = columns.get(str(names["patient"]), samples)
-    kept = {site: columns[site]} | ({} if label is None else {label: columns[label]})
-    x, per_name = per_patient(np.asarray(vectors, np.float64), patients, kept)
-    rows = PatientRows(sorted(set(patients)), x, per_name[site], None if label is None else per_name[label])
+    needed = {column: columns[column] for column in (site, label) if column is not None}
+    x, constant = per_patient(np.asarray(vectors, np.float64), patients, needed)
+    rows = PatientRows(sorted(set(patients)), x, constant[site], None if label is None else constant[label])
     if like is None:
         return rows
     common = set(rows.names) & set(like.names)
     if not common:
         raise InputError(f"{path}: has no patient in common with the other embeddings")
-    return rows.of(common)
+    return rows.only(common)
 
 
 def changes(before: SiteAndLabel, after: SiteAndLabel, label: str | None) -> list[str]:
-    """What has become harder or easier to read."""
+    """Changes of the predictions of site and label."""
     pairs: list[tuple[str, Readable | None, Readable | None]] = [
         ("the site", before.site, after.site),
         (f"{label} among all sites", before.label, after.label),
-        (f"{label} on sites that were not learned from", before.label_elsewhere, after.label_elsewhere),
+        (f"{label} on unseen sites", before.label_elsewhere, after.label_elsewhere),
     ]
     lines = []
-    for what, one, other in pairs:
-        if one is not None and other is not None:
-            difference = other.accuracy - one.accuracy
+    for name, old, new in pairs:
+        if old is not None and new is not None:
+            difference = new.accuracy - old.accuracy
             word = "better" if difference > 0 else "less well"
             word = "as well as before" if abs(difference) < CHANGED else word
-            scores = f"{one.accuracy:.2f} before, {other.accuracy:.2f} now (chance {other.chance:.2f})"
-            lines.append(f"  {what} is read {word}: {scores}")
+            scores = f"{old.accuracy:.2f} before, {new.accuracy:.2f} now (chance {new.chance:.2f})"
+            lines.append(f"  {name} is predicted {word}: {scores}")
     return lines

@@ -2,7 +2,7 @@
 
 `time` (n,) is follow-up, `event` (n,) is True where it ended with the endpoint, `risk` (n,) is larger for those who are
 expected to have it sooner. Inverse-probability-of-censoring weights come from a reference (the training patients), never
-from the patients under test. What is not defined is NaN.
+from the test patients. Undefined metrics are NaN.
 """
 
 from dataclasses import dataclass
@@ -13,21 +13,22 @@ from scipy.special import chdtrc, ndtri  # what scipy.stats calls; that takes ha
 from panther.errors import InputError
 from panther.evaluation.metrics import ratio
 
-TIED = 1e-8  # risks this close are equal: what float32 and the order of a sum can do
-PAIRS = 1_000_000  # that are looked at together: a few MB
+TIED = 1e-8  # risks this close are equal: rounding of float32 and of sums
+PAIRS = 1_000_000  # in memory together: a few MB
+Outcome = tuple[np.ndarray, np.ndarray]  # time and event
 
 
 @dataclass(frozen=True)
 class ComparablePairs:
-    """Of each patient with an event: how many others are comparable, and how many of those have a lower risk."""
+    """Number of comparable patients of each patient with an event, and of those with a lower risk."""
 
     index: np.ndarray  # (e,), positions of the patients with an event
-    counts: np.ndarray  # (..., e), how often each of them counts
+    counts: np.ndarray  # (..., e), their frequencies
     right: np.ndarray  # (..., e), pairs in the right order; equal risks count half
     number: np.ndarray  # (..., e), comparable pairs
 
     def concordance(self, weight: np.ndarray | None = None) -> np.ndarray:
-        """Share of pairs in the right order (...,), each pair weighed by its event (e,); NaN where no pair counts."""
+        """Share of pairs in the right order (...,), weighted by their events (e,); NaN without pairs."""
         counts = self.counts if weight is None else self.counts * weight
         return ratio(np.vecdot(counts, self.right), np.vecdot(counts, self.number))
 
@@ -35,10 +36,10 @@ class ComparablePairs:
 def comparable_pairs(
     time: np.ndarray, event: np.ndarray, risk: np.ndarray, counts: np.ndarray | None = None
 ) -> ComparablePairs:
-    """Count the pairs behind a c-index; `counts` (..., n) says how often each patient counts, once by default.
+    """Count the pairs of a c-index; `counts` (..., n) are the frequencies of the patients, 1 by default.
 
     A pair is comparable when the shorter follow-up ended with an event, or both are equal and exactly one did. Risks that differ by at
-    most 1e-8 are equal. That is no equivalence (a ~ b and b ~ c leave a and c open), so each pair is asked by itself.
+    most 1e-8 are equal; this relation is not transitive, so pairs are compared one by one.
     """
     counts = np.ones(len(time)) if counts is None else counts
     index = np.flatnonzero(event)
@@ -57,16 +58,15 @@ def concordance(time: np.ndarray, event: np.ndarray, risk: np.ndarray) -> float:
     return float(comparable_pairs(time, event, risk).concordance())
 
 
-def uno_weights(time: np.ndarray, reference: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    r"""Weight of the pairs of an event at each time for Uno's c-index, which does not depend on how the patients under test were censored.
+def uno_weights(time: np.ndarray, reference: Outcome) -> np.ndarray:
+    r"""Weights of pairs by the time of the event for Uno's c-index, which does not depend on the censoring of the test patients.
 
     .. math:: \frac{\sum_{i, j} [t_i < t_j]\, \delta_i\, w_i\, [r_i > r_j]}{\sum_{i, j} [t_i < t_j]\, \delta_i\, w_i},
               \quad w_i = [t_i < \tau] / G(t_i)^2
 
     G is the probability of not being censored yet, estimated on the reference (time and event of the training patients), and tau its last
-    event. Beyond it nobody knows how many would have been censored: events there, also those after the end of the reference's follow-up,
-    do not count. Uno et al.: On the C-statistics for evaluating overall adequacy of risk prediction procedures with censored survival
-    data, Statistics in Medicine 2011.
+    event. Later events, also those after the end of the reference's follow-up, have weight 0, because G is unknown there. Uno et al.: On the
+    C-statistics for evaluating overall adequacy of risk prediction procedures with censored survival data, Statistics in Medicine 2011.
     """
     known_time, known_event = reference
     if not known_event.any():
@@ -93,7 +93,7 @@ class KaplanMeier:
 
     @property
     def median(self) -> float:
-        """First time at which half are gone; infinite where that was not seen."""
+        """First time with a survival of at most 0.5; infinite where it is not reached."""
         below = np.flatnonzero(self.survival <= 0.5)
         return float(self.time[below[0]]) if len(below) else np.inf
 
@@ -112,7 +112,7 @@ def kaplan_meier(time: np.ndarray, event: np.ndarray, level: float = 0.95) -> Ka
 
 
 def censoring_survival(time: np.ndarray, event: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Times and probability G of not being censored yet; at equal times events come before censorings."""
+    """Times and probability G of not being censored; at equal times events come before censorings."""
     distinct, at_risk, events, censored = _life_table(time, event)
     return distinct, np.cumprod(1 - censored / np.maximum(at_risk - events, 1))
 
@@ -123,10 +123,7 @@ def step(knots: np.ndarray, values: np.ndarray, at: np.ndarray, before: float = 
 
 
 def time_dependent_auc(
-    outcome: tuple[np.ndarray, np.ndarray],
-    risk: np.ndarray,
-    times: np.ndarray,
-    reference: tuple[np.ndarray, np.ndarray],
+    outcome: Outcome, risk: np.ndarray, times: np.ndarray, reference: Outcome
 ) -> tuple[np.ndarray, float]:
     r"""Cumulative/dynamic AUC at each time, and its mean weighted by the drop of survival.
 
@@ -136,7 +133,7 @@ def time_dependent_auc(
     Parameters
     ----------
     outcome, reference : tuple of arrays
-        (time, event) of the patients under test and of those that tell how censoring goes.
+        (time, event) of the test patients, and of those from whom censoring is estimated.
     """
     time, event = outcome
     free = step(*censoring_survival(*reference), time)
@@ -157,12 +154,7 @@ def _auc_at(time: np.ndarray, event: np.ndarray, risk: np.ndarray, weight: np.nd
     return float((weight[case] * below / 2).sum() / (mass * len(control)))
 
 
-def brier(
-    outcome: tuple[np.ndarray, np.ndarray],
-    survival: np.ndarray,
-    times: np.ndarray,
-    reference: tuple[np.ndarray, np.ndarray],
-) -> np.ndarray:
+def brier(outcome: Outcome, survival: np.ndarray, times: np.ndarray, reference: Outcome) -> np.ndarray:
     r"""Brier score at each time, of predicted survival (n, T) at these times.
 
     .. math:: \frac{1}{n} \sum_i \frac{[t_i \le t, \delta_i = 1]\, S_i(t)^2}{G(t_i)} + \frac{[t_i > t]\,(1 - S_i(t))^2}{G(t)}
@@ -176,13 +168,8 @@ def brier(
     return (died + alive).mean(0)
 
 
-def integrated_brier(
-    outcome: tuple[np.ndarray, np.ndarray],
-    survival: np.ndarray,
-    times: np.ndarray,
-    reference: tuple[np.ndarray, np.ndarray],
-) -> float:
-    """Mean Brier score over the span of `times` (trapezoids); 0.25 is what a coin gives, smaller is better."""
+def integrated_brier(outcome: Outcome, survival: np.ndarray, times: np.ndarray, reference: Outcome) -> float:
+    """Mean Brier score over the span of `times` (trapezoids); 0.25 is that of a constant 0.5, smaller is better."""
     if len(times) < 2:
         return np.nan
     return float(np.trapezoid(brier(outcome, survival, times, reference), times) / (times[-1] - times[0]))
@@ -192,16 +179,14 @@ def breslow_baseline(time: np.ndarray, event: np.ndarray, log_risk: np.ndarray) 
     r"""Times and cumulative baseline hazard of Cox's model: :math:`H_0(t) = \sum_{t_k \le t} d_k / \sum_{j: t_j \ge t_k} e^{\eta_j}`."""
     distinct, _, events, _ = _life_table(time, event)
     order = np.argsort(time, kind="stable")
-    at_risk = np.cumsum(np.exp(log_risk[order])[::-1])[::-1]  # sum over t_j >= own, in the order of time
+    at_risk = np.cumsum(np.exp(log_risk[order])[::-1])[::-1]  # sum over t_j >= t_i, in the order of time
     return distinct, np.cumsum(events / at_risk[np.searchsorted(time[order], distinct)])
 
 
-def evaluation_times(
-    outcome: tuple[np.ndarray, np.ndarray], reference: tuple[np.ndarray, np.ndarray], number: int = 20
-) -> np.ndarray:
-    """Times at which curves are compared: between the 10th and 90th percentile of the events, inside both follow-ups.
+def evaluation_times(outcome: Outcome, reference: Outcome, number: int = 20) -> np.ndarray:
+    """Times at which curves are compared: between the 10th and 90th percentile of the events, within both follow-ups.
 
-    Weights exist only where the reference still has patients under observation.
+    Weights are defined only where the reference has patients under observation.
     """
     time, event = outcome
     if not event.any():
@@ -221,16 +206,16 @@ class LogRank:
     degrees: int
     p_value: float
     observed: np.ndarray  # (K,), events of each group
-    expected: np.ndarray  # (K,), those it would have if survival were the same; fewer than observed: it fared worse
+    expected: np.ndarray  # (K,), events under equal survival; fewer than observed: worse survival
 
 
 def number_at_risk(km: KaplanMeier, times: np.ndarray) -> np.ndarray:
-    """How many were still followed just before each time, (k,)."""
+    """Patients under observation just before each time, (k,)."""
     return np.append(km.at_risk, 0)[np.searchsorted(km.time, np.asarray(times, float), side="left")]
 
 
 def round_times(last: float, most: int = 8) -> list[float]:
-    """From 0 up to the last time, at most so many, in steps of 1, 2, 2.5 or 5 times a power of ten."""
+    """At most ``most`` times from 0 to the last one, in steps of 1, 2, 2.5 or 5 times a power of ten."""
     if not last > 0:
         return [0.0]
     power = 10.0 ** np.floor(np.log10(last / (most - 1)))
@@ -242,7 +227,7 @@ def log_rank(time: np.ndarray, event: np.ndarray, group: np.ndarray) -> LogRank:
     r"""Log-rank test between any number of groups: observed against expected events, hypergeometric covariance."""
     names, member = np.unique(group, return_inverse=True)
     if len(names) < 2:
-        raise InputError("A log-rank test compares at least two groups; all patients are in one.")
+        raise InputError("group: one group, expected at least two for a log-rank test")
     distinct, total, events, _ = _life_table(time, event)
     inside = member[:, None] == np.arange(len(names))  # (n, K)
     begins = np.searchsorted(distinct, time)
@@ -262,14 +247,14 @@ def log_rank(time: np.ndarray, event: np.ndarray, group: np.ndarray) -> LogRank:
 
 
 def risk_groups(risk: np.ndarray, reference: np.ndarray, number: int = 2) -> np.ndarray:
-    """Group 0 (low) ... number-1 (high) of each patient; the cut points are quantiles of the reference (training) risks."""
+    """Group 0 (low) ... number-1 (high) of each patient, cut at quantiles of the reference (training) risks."""
     return np.searchsorted(np.quantile(reference, np.linspace(0, 1, number + 1)[1:-1]), risk, side="left")
 
 
 def _life_table(time: np.ndarray, event: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Distinct times, and at each: patients at risk, events, censorings."""
     if len(time) == 0:
-        raise InputError("There are no patients, so there is no survival curve; check the table and the split.")
+        raise InputError("There are no patients for a survival curve; check the table and the split.")
     distinct, position = np.unique(time, return_inverse=True)
     leaving = np.bincount(position, minlength=len(distinct))
     events = np.bincount(position, weights=np.asarray(event, float), minlength=len(distinct)).astype(int)
@@ -277,10 +262,9 @@ def _life_table(time: np.ndarray, event: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def wrong_pairs(time: np.ndarray, event: np.ndarray, risk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of every patient: comparable pairs (n,) that it is part of, as the earlier or the later one, and how many of them are wrong (n,).
+    """Wrong pairs (n,) and comparable pairs (n,) of each patient, as the earlier or the later one.
 
-    Comparable is what :func:`panther.evaluation.survival_metrics.comparable_pairs` calls so; equal risks are half wrong. Twice
-    the c-index's pairs are counted, each with both of its patients.
+    Pairs are comparable as in :func:`comparable_pairs`; equal risks are half wrong. Each pair is counted with both patients.
     """
     wrong, number = np.zeros(len(time)), np.zeros(len(time))
     index = np.flatnonzero(event)

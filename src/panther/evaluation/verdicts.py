@@ -1,4 +1,4 @@
-"""What a table of results means: the level of chance, the best rows and their ties, the worst group of patients, limits of a perfect score."""
+"""Interpretation of results: the level of chance, the best rows and their ties, the worst group of patients, limits of a perfect score."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -11,25 +11,25 @@ from panther.evaluation.metrics import LOWER_IS_BETTER, METRICS, OF_LABEL, Metri
 from panther.storage.tables import with_points
 
 BALANCED = "balanced_accuracy"
-FEW = 10  # patients, below which the result of a group is mostly chance and it is not called the worst
+FEW = 10  # patients of a group, below which it is not called the worst
 MOST_VALUES = 10  # different numbers, above which they are cut into thirds
 MOST_GROUPS = 60
-DIGITS = 3  # as printed: results that read the same tie
+DIGITS = 3  # printed; results that are equal after rounding tie
 UNSEEN = "resampling cannot see the error of a perfect score"
 
 
 def patients_of_classes(predictions: pd.DataFrame) -> pd.DataFrame:
-    """How many patients of each class each fold tests: folds down, classes across."""
-    first = predictions.drop_duplicates(["fold", "sample"])  # labels of a later row may be permuted
-    once = first.drop_duplicates(["fold", "label", "patient"])
-    return once.groupby(["fold", "label"]).size().unstack(fill_value=0)
+    """Test patients of each fold (rows) and class (columns)."""
+    samples = predictions.drop_duplicates(["fold", "sample"])  # labels of a later row may be permuted
+    patients = samples.drop_duplicates(["fold", "label", "patient"])
+    return patients.groupby(["fold", "label"]).size().unstack(fill_value=0)
 
 
 def chance(metric: str, predictions: pd.DataFrame) -> float | None:
-    r"""What guessing gives on one test, where that is one number.
+    r"""Score of a guess on one test set; None where it depends on the guess.
 
-    Balanced accuracy is the mean recall of the :math:`K_f` classes that a fold has, so naming one of them always gives
-    :math:`1 / K_f`, and no guess gives more.
+    Balanced accuracy is the mean recall of the :math:`K_f` classes of a fold, so a constant prediction has :math:`1 / K_f`, the best of
+    all guesses.
     """
     if metric == BALANCED:
         return float((1 / (patients_of_classes(predictions) > 0).sum(axis=1)).mean())
@@ -37,17 +37,17 @@ def chance(metric: str, predictions: pd.DataFrame) -> float | None:
 
 
 def chance_in_resamples(metric: str, predictions: pd.DataFrame) -> float | None:
-    r"""What guessing gives on resamples of the patients, which intervals are made of.
+    r"""Mean score of a guess on resamples of the patients, the reference for intervals.
 
-    A resample of N patients lacks all m of a class with probability :math:`(1 - m / N)^N`, and is then scored on the classes that are left,
-    of which guessing gets more right: the interval of balanced accuracy is too high by as much.
+    A resample of N patients lacks all m of a class with probability :math:`(1 - m / N)^N` and is then scored on fewer classes, which raises
+    the balanced accuracy of a guess and, equally, the interval.
     """
     if metric != BALANCED:
         return chance(metric, predictions)
     patients = predictions["patient"].nunique()
     levels = []
     for counts in patients_of_classes(predictions).to_numpy():
-        number = np.ones(1)  # probability that 0, 1, 2 ... classes are left
+        number = np.ones(1)  # probability of 0, 1, 2 ... remaining classes
         for lost in (1 - counts[counts > 0] / patients) ** patients:
             number = np.append(number * lost, 0) + np.append(0, number * (1 - lost))
         levels.append(float(number[1:] @ (1 / np.arange(1, len(number)))) / number[1:].sum())
@@ -55,9 +55,9 @@ def chance_in_resamples(metric: str, predictions: pd.DataFrame) -> float | None:
 
 
 def group_names(values: pd.Series, column: str, within: Collection[str] | None = None) -> pd.Series:
-    """Group of each sample by a column: its text, or a third of its numbers where there are many; empty: unknown.
+    """Group of each sample by a column: its text, or the third of its number where there are many numbers; empty: unknown.
 
-    Thirds are those of the samples ``within`` (all by default), so that external cohorts do not move them.
+    Thirds are computed from the samples ``within`` (all by default), independent of external cohorts.
     """
     known = values[values != ""]
     numbers = pd.to_numeric(with_points(known, column, "evaluate_by"), errors="coerce")
@@ -76,7 +76,7 @@ def group_names(values: pd.Series, column: str, within: Collection[str] | None =
 
 
 def worst_groups(summary: pd.DataFrame) -> Iterator[str]:
-    """Worst group of each column, from the rows of one method, test and metric, with the number of groups it was selected from."""
+    """Worst group of each column among the rows of one method, test and metric."""
     grouped = summary[summary["subgroup"] != ""].dropna(subset="mean")
     for column, rows in grouped.groupby("by", sort=False):
         large = rows[rows["patients"] >= FEW].sort_values("mean", kind="stable")
@@ -99,7 +99,7 @@ def _group(row: pd.Series, patients: str = "") -> str:
 
 
 def best_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows of one metric with the best mean as printed: more than one is a tie."""
+    """Rows of one metric with the best mean after rounding; several tie."""
     known = table.dropna(subset="mean")
     printed = known["mean"].round(DIGITS)
     lower = not known.empty and known["metric"].iloc[0] in LOWER_IS_BETTER
@@ -107,12 +107,12 @@ def best_rows(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def winners(names: Sequence[str]) -> str:
-    """`a`, or `a tie between a, b and c`."""
+    """The best row, or `a tie between a, b and c`."""
     return names[0] if len(names) == 1 else f"a tie between {', '.join(names[:-1])} and {names[-1]}"
 
 
 def about_perfect(row: pd.Series) -> str:
-    """Limits of a perfect score; empty for other scores."""
+    """Exact bound of a perfect score; empty for other scores."""
     if not is_perfect(row["mean"], row["metric"]):
         return ""
     patients = int(row["patients"])
@@ -125,7 +125,7 @@ def about_perfect(row: pd.Series) -> str:
 
 
 def about_selection(row: pd.Series) -> str:
-    """Score of the best row corrected for its selection on the same patients; empty where nothing was selected or resampled."""
+    """Score of the best row corrected for its selection on the same patients; empty without selection or resamples."""
     if pd.isna(row["selected_low"]):
         return ""
     score, low, high = (f"{row[name]:.{DIGITS}f}" for name in ("selected", "selected_low", "selected_high"))
@@ -133,8 +133,5 @@ def about_selection(row: pd.Series) -> str:
 
 
 def about_one_class(samples: int, name: str) -> str:
-    """Limits of scores on samples of one class."""
-    return (
-        f"all {samples} samples are of class {name}: the scores are the recall of this class and do not say whether the classes can be "
-        "told apart"
-    )
+    """Meaning of scores on samples of one class."""
+    return f"all {samples} samples are of class {name}: the scores are the recall of this class, not the separation of classes"

@@ -198,7 +198,7 @@ OUTPUTS = {"nll": "time bin", "ordinal": "threshold"}
 
 def attention_titles(model: Model, columns: int) -> tuple[str, ...]:
     """Output that each column of the attention belongs to."""
-    name, outputs = method_title(model.method.name), model.task.output_names
+    name, outputs = method_title(model.method.name), model.task.names
     if columns == 1:
         return (f"attention of {name}",)
     if len(outputs) != columns:
@@ -209,6 +209,6 @@ def attention_titles(model: Model, columns: int) -> tuple[str, ...]:
 def _predicted(model: Model, prediction: dict[str, np.ndarray]) -> dict[str, float]:
     """Prediction in words: the class and its probability, each label's probability, the risk, or the value."""
     row = model.task.numbers(prediction)[0]
-    values = {name: float(value) for name, value in zip(model.task.output_names, row, strict=True)}
+    values = {name: float(value) for name, value in zip(model.task.names, row, strict=True)}
     likeliest = max(values, key=values.__getitem__)
     return {likeliest: values[likeliest]} if model.task.kind == "classification" else values

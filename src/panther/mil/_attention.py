@@ -105,7 +105,7 @@ def nystroem(q: Tensor, k: Tensor, v: Tensor, landmarks: int, iterations: int) -
 
 
 def _inner(q_few: Tensor, k_few: Tensor, gathered: Tensor, iterations: int) -> Tensor:
-    """Pseudo-inverse times what was gathered, at least in float32 also where the rest is bfloat16: the iteration needs the digits."""
+    """Pseudo-inverse times the gathered values, in at least float32 also under bfloat16, because the iteration is sensitive to rounding."""
     with torch.autocast(q_few.device.type, enabled=False):
         wide = torch.promote_types(q_few.dtype, torch.float32)
         core = _core(q_few.to(wide), k_few.to(wide))
@@ -114,7 +114,7 @@ def _inner(q_few: Tensor, k_few: Tensor, gathered: Tensor, iterations: int) -> T
 
 @torch.no_grad()
 def nystroem_row(q: Tensor, k: Tensor, landmarks: int, iterations: int) -> Tensor:
-    """What the first token of :func:`nystroem` looks at, the heads' mean (B, n): for maps.
+    """Attention of the first token of :func:`nystroem`, averaged over heads (B, n), for maps.
 
     The approximation may give small negative weights; they count as zero, and the row sums to 1.
     """

@@ -14,11 +14,11 @@ from panther.types import Aggregator, Prototypes, Rows, SlideEmbedding
 
 @dataclass(frozen=True)
 class NetworkInputs:
-    """What a network is built for: the features before it, the task behind it."""
+    """Input and output of a network: features and task."""
 
     dim_in: int  # numbers of a patch
     n_outputs: int = 1  # numbers the task predicts: classes, time bins, one risk
-    prototypes: Prototypes | None = None  # only for those whose metadata says `needs_prototypes`
+    prototypes: Prototypes | None = None  # only for entries with `needs_prototypes`
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Network(Aggregator):
     def forward(self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False) -> SlideEmbedding:
         """Embed ``x``, (N, d) or (B, N, d) with a mask (B, N) that is True for a real patch.
 
-        The assignment (N, k), when asked for, is the attention that each patch received; its columns sum to 1 over the bag.
+        The assignment (N, k), on request, is the attention to each patch; its columns sum to 1 over the bag.
         """
         batch, real = _prepared(x, mask, next(self.parameters()), self.dim_in)
         embedding = self.embed(batch, real, with_assignment)
@@ -112,7 +112,7 @@ def check_sizes(network: str, dropout: float, **sizes: int) -> None:
 
 
 def check_switches(network: str, **switches: bool) -> None:
-    """Refuse what is neither true nor false."""
+    """Refuse values that are not bool."""
     for name, value in switches.items():
         if not isinstance(value, bool):
             raise InputError(f"The setting {name!r} of {network!r} is {value!r}; expected true or false.")
@@ -132,7 +132,7 @@ def reduction(dim_in: int, hidden: int, dropout: float) -> nn.Sequential:
 
 
 def _prepared(x: Rows, mask: Tensor | None, like: Tensor, dim_in: int) -> tuple[Tensor, Tensor | None]:
-    """(B, N, d) in the network's type and place; the mask only where it says something."""
+    """(B, N, d) with the network's type and device; the mask, or None where all entries are valid."""
     if x.shape[-1] != dim_in:
         raise InputError(f"The bag has {x.shape[-1]} features per patch but the network was built for {dim_in}.")
     if x.shape[-2] == 0:

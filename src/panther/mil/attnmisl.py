@@ -71,7 +71,7 @@ class AttnMISL(Network):
         self.dim_in, self.out_dim = inputs.dim_in, out
         projection = inputs.prototypes.projection
         self.normalise = projection.normalise
-        # buffers: they travel with the module, and a checkpoint knows what its groups were
+        # buffers: part of the module's state and of checkpoints
         self.register_buffer("centroids", inputs.prototypes.centroids.clone())
         self.register_buffer("projection_mean", None if projection.mean is None else projection.mean.clone())
         self.register_buffer("projection_basis", None if projection.basis is None else projection.basis.clone())

@@ -108,7 +108,7 @@ class BagSource:
 
 @dataclass
 class _HeldBags:
-    """Bags of a part that is small enough, in memory from the second epoch on: opening a file, and unpacking it, costs what a step does."""
+    """Cache of the bags of a small part, in memory from the second epoch on: opening a file takes as long as a step."""
 
     bags: dict[int, Bag] = field(default_factory=dict)
     bytes: int = 0
@@ -172,7 +172,7 @@ def _generator(*numbers: int) -> torch.Generator:
 
 @dataclass
 class _Waiting:
-    """Batches between the reading thread and the trainer, and what both must know."""
+    """Queue of batches between the reading thread and the trainer."""
 
     items: deque[Batch] = field(default_factory=deque)
     bytes: int = 0
@@ -223,7 +223,7 @@ def _reader(batches: Iterator[Batch], waiting: _Waiting, most: int, most_bytes: 
                 waiting.items.append(batch)
                 waiting.bytes += size
                 waiting.changed.notify_all()
-    except BaseException as error:  # the trainer must hear of it, whatever it is
+    except BaseException as error:  # of any kind: raised again in the trainer
         waiting.error = error
     finally:
         with waiting.changed:

@@ -1,4 +1,4 @@
-"""A network and a head: what a trainer trains."""
+"""A network with a head, as the trainer expects it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from panther.types import Prototypes, Rows, SlideEmbedding
 
 
 class HasLoss(Protocol):
-    """A task, as far as a model must know it."""
+    """The part of a task that a model uses."""
 
     @property
     def loss(self) -> Callable[[Tensor, Mapping[str, Tensor]], Tensor]:
@@ -22,7 +22,7 @@ class HasLoss(Protocol):
 
 @dataclass(frozen=True)
 class NetworkOutputs:
-    """What a model says about a batch of bags."""
+    """Outputs of a model for a batch of bags."""
 
     logits: Tensor  # (B, n_outputs), the prediction
     streams: tuple[Tensor, ...]  # each (B, n_outputs); the prediction is their mean and each is trained

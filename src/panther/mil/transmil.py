@@ -109,7 +109,7 @@ class TransMIL(Network):
     landmarks, iterations : int
         Landmarks m (bags of up to m tokens get exact attention), and steps of the pseudo-inverse.
     exact : bool
-        Exact attention whatever the length: time grows with N^2, memory does not.
+        Exact attention for every length: time grows with N^2, memory does not.
     token_deviation : float
         Standard deviation of the class token at the start; 1 in the published program.
     dropout : float

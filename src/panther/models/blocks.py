@@ -1,7 +1,6 @@
-"""What the numbers of a row are: one representation of a slide, or several side by side.
+"""Representations of a slide: one, or several side by side.
 
-Some are reduced by training slides (PCA of the mean of all patches): their matrix is that of another method; the reduction is fitted
-with the scaling, on training rows and on nothing else.
+Some are reductions of other methods (PCA of the mean of all patches), fitted with the scaling on training rows.
 """
 
 import warnings
@@ -42,10 +41,10 @@ class Reduction(NamedTuple):
 
 @dataclass(frozen=True)
 class Reduced:
-    """A row that reduces the matrix of another method."""
+    """A method that reduces the embeddings of another."""
 
-    title: str  # as papers write it
-    of: Named  # method that makes the matrix
+    title: str  # in tables
+    of: Named  # the other method
     options: tuple[str, ...]
     fit: Callable[..., Reduction]  # training rows (n, D), settings
 
@@ -79,32 +78,32 @@ REDUCED: dict[str, Reduced] = {
 
 
 def made_by(method: Named) -> Named:
-    """Method that makes the matrix of a row."""
-    if method.name == PRECOMPUTED:  # of new samples: one row per slide, and the mean of them is the patient's
+    """Method that computes the embeddings of a row of a study."""
+    if method.name == PRECOMPUTED:  # one row per slide; a patient's is their mean
         return Named(name="mean")
     return REDUCED[method.name].of if method.name in REDUCED else method
 
 
 @contextmanager
 def trial() -> Iterator[None]:
-    """Make something from a user's settings without its memory: a width of a billion is no reason to wait."""
+    """Try a user's settings without allocating memory: a width of a billion must not wait."""
     with warnings.catch_warnings(), torch.device("meta"):
         warnings.simplefilter("ignore")
         try:
             yield
         except InputError:
             raise
-        except Exception as error:  # of a library; the setting is wrong all the same
+        except Exception as error:  # of a library
             raise InputError(f"a setting cannot be used: {' '.join(str(error).split())}") from error
 
 
 def method_names() -> list[str]:
-    """Every method that can be trained: unsupervised embeddings, then networks."""
+    """All methods: unsupervised embeddings, then networks."""
     return [*aggregators.names(), *REDUCED, *networks.names()]
 
 
 def check_method(name: str, options: Mapping[str, Any]) -> None:
-    """Refuse an unknown method, and settings that it does not take."""
+    """Refuse an unknown method and unknown settings."""
     if name == CONCAT or name in REDUCED:
         for option, value in options.items():
             known = ("of",) if name == CONCAT else REDUCED[name].options
@@ -114,7 +113,6 @@ def check_method(name: str, options: Mapping[str, Any]) -> None:
                 check_whole(option, value, 1, 1_000_000)
         return
     check_choice("method", name, method_names())
-    # no result depends on what a method is tried on
     surprise = torch.tensor([[1.0, 2.0]] * len(STARTING_VARIANCES))
     prototypes = Prototypes(torch.eye(2, 3), torch.ones(3), surprise=surprise)
     with trial():
@@ -125,29 +123,26 @@ def check_method(name: str, options: Mapping[str, Any]) -> None:
 
 
 CONCAT = "concat"  # several representations side by side
-UNMADE = {
-    PRECOMPUTED: "value",
-    COVARIATES: COVARIATES,
-}  # what no method makes of patches -> what its numbers are called
+UNMADE = {PRECOMPUTED: "value", COVARIATES: COVARIATES}  # blocks that are not computed from patches -> their statistic
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """One representation: how it is made, and what it stands on."""
+    """One representation: its method, and its prototypes or feature space."""
 
     method: Named
-    basis: Basis  # prototypes; else the width of features, or of given vectors
+    basis: Basis  # prototypes; else the features or vectors
 
     def columns(self) -> Columns:
         """Prototype, statistic and dimension of each number."""
         return list(chain.from_iterable(self.parts()))
 
     def parts(self) -> list[Columns]:
-        """Columns of what is scaled by itself, from left to right: all of them, or the method's own and those of each of its optional blocks."""
+        """Columns that are scaled separately, from left to right: those of the method, then those of each of its optional blocks."""
         if self.method.name in UNMADE:
             return [[(-1, UNMADE[self.method.name], j) for j in range(self.basis.dim)]]
-        made = made_by(self.method)
-        module = build(made.name, self.basis, made.options)
+        method = made_by(self.method)
+        module = build(method.name, self.basis, method.options)
         columns, ends = module.columns(), list(accumulate(module.parts()))
         return [columns[end - width : end] for width, end in zip(module.parts(), ends, strict=True)]
 
@@ -159,11 +154,11 @@ def columns_of(blocks: Sequence[Block]) -> list[tuple[int, str, int]]:
 
 def reads_coordinates(method: Named) -> bool:
     """Whether a method reads the coordinates of patches."""
-    made = made_by(method)
-    return made.name in aggregators and aggregators.entry(made.name).metadata.reads_places(made.options)
+    method = made_by(method)
+    return method.name in aggregators and aggregators.entry(method.name).metadata.reads_places(method.options)
 
 
 def needs_prototypes(method: Named) -> bool:
-    """Whether a method stands on prototypes."""
+    """Whether a method needs prototypes."""
     registry = networks if method.name in networks else aggregators
     return method.name in registry and registry.entry(method.name).metadata.needs_prototypes

@@ -1,10 +1,10 @@
-"""The one way a model is trained: `panther train`, every fold of a study and the Python function `train` come through :func:`fit_model`."""
+"""Training of a model: `panther train` and every fold of a study call :func:`fit_model`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,13 +20,13 @@ from panther.errors import InputError
 from panther.mil import BagSource, LoadSettings, build_model, networks
 from panther.models.blocks import CONCAT, Block, check_method, columns_of, made_by, needs_prototypes
 from panther.models.heads import PROBE, build_head, check_head, token_shape
-from panther.models.model import Model, embedding_model
+from panther.models.model import Model
 from panther.models.probes import PROBES, fit_suitable
 from panther.models.scaling import column_means, fit_scaler
 from panther.models.settings import USUAL_LOSS, Named, TrainSettings, preset, usual_preset
-from panther.models.sureness import fit_sureness, mean_features
 from panther.models.tasks import Prediction, Task, check_loss, fit_task
 from panther.models.trainer import ArraySource, BatchSource, fit, predict_logits
+from panther.models.uncertainty import fit_uncertainty, mean_features
 from panther.patches import in_common
 from panther.prototypes import KMeansSettings, fit_bags
 from panther.prototypes.patches import example, scan_bags
@@ -36,47 +36,47 @@ from panther.store import hash_contents, hash_of
 from panther.types import FeatureSpace, Openable, PatchSpec, Prototypes
 from panther.version import __version__
 
-HEAD_SECONDS = 2.0  # of training a head; most are done by then, and a checkpoint would take a tenth of their time
+HEAD_SECONDS = 2.0  # before the first checkpoint of a head: most are trained by then
 
 
 @dataclass(frozen=True)
 class TrainingRecipe:
-    """What to train."""
+    """Settings of a training."""
 
     method: Named
     head: Named
     loss: Named
-    prototypes: KMeansSettings  # how new ones are fitted, where none are given
+    prototypes: KMeansSettings  # of new prototypes
     training: TrainSettings
     scaling: Named = field(default_factory=lambda: Named(name="share-weighted"))
-    by_class: bool = False  # whether prediction sets hold each class at their level, not all together
-    task: TaskSpec | None = None  # what is predicted, as columns of the table, and the level
+    by_class: bool = False  # whether prediction sets have their coverage in each class
+    task: TaskSpec | None = None  # columns of the outcome, and the level
 
     @property
     def supervised(self) -> bool:
-        """Whether the method is a network of its own."""
+        """Whether the method is a network on bags."""
         return self.method.name in networks
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Who is trained on and who is predicted: names and target of the slides (or patients) of each part."""
+    """Slides (or patients) of each part of a split, and their targets."""
 
     ids: Mapping[str, tuple[str, ...]]  # train, val, test, test_<cohort>
     targets: Mapping[str, Target]
     patients: Mapping[str, str]  # of each slide: a probe's inner folds keep a patient's slides together
-    contents: Mapping[str, str] = field(default_factory=dict)  # hash of the features, of each of the training part
+    contents: Mapping[str, str] = field(default_factory=dict)  # hash of the features of each training sample
 
     def signature(self) -> str:
-        """Hash of who is in which part, and of their patients and targets."""
-        who = {part: [(name, self.patients[name]) for name in ids] for part, ids in self.ids.items()}
+        """Hash of the ids, patients and targets of the parts."""
+        members = {part: [(name, self.patients[name]) for name in ids] for part, ids in self.ids.items()}
         values = (value for part in sorted(self.targets) for value in vars(self.targets[part]).values())
-        return hash_of(who, *(v.tobytes() if isinstance(v, np.ndarray) else str(v).encode() for v in values))
+        return hash_of(members, *(v.tobytes() if isinstance(v, np.ndarray) else str(v).encode() for v in values))
 
-    def known(self, names: Sequence[str]) -> "Parts":
-        """Only those with these names; an empty part is dropped."""
-        there = set(names)
-        rows = {part: np.flatnonzero([name in there for name in ids]) for part, ids in self.ids.items()}
+    def only(self, names: Iterable[str]) -> "Parts":
+        """Samples of these names; empty parts are dropped."""
+        available = set(names)
+        rows = {part: np.flatnonzero([name in available for name in ids]) for part, ids in self.ids.items()}
         rows = {part: kept for part, kept in rows.items() if len(kept)}
         return replace(
             self,
@@ -87,11 +87,11 @@ class Parts:
 
 @dataclass(frozen=True, eq=False)
 class Embedded:
-    """Embeddings of the samples of all parts, and what they are made of."""
+    """Embeddings of the samples of all parts."""
 
     x: np.ndarray  # (n, D), perhaps a memory map
     names: Sequence[str]  # of the rows
-    blocks: tuple[Block, ...]  # what stands side by side in a row, from left to right
+    blocks: tuple[Block, ...]  # representations in a row, from left to right
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,16 +100,16 @@ class Bags:
 
     refs: Mapping[str, Openable]
     prototypes: Prototypes | None
-    spec: PatchSpec  # what the training patches have in common
+    spec: PatchSpec  # common to the training patches
 
 
 @dataclass(frozen=True, eq=False)
 class FittedModel:
-    """A trained model, how it learned, and its predictions."""
+    """A trained model, its learning curve, and its predictions."""
 
     model: Model
     history: list[dict[str, float]]  # one row per epoch; empty for a probe
-    parts: Parts  # those who could be embedded
+    parts: Parts  # without samples that failed
     predict: Callable[[str], Prediction]  # part -> predictions
 
 
@@ -117,12 +117,6 @@ class _Trained(NamedTuple):
     network: nn.Module
     history: list[dict[str, float]]
     logits: Callable[[str], Tensor]  # part -> (n, n_outputs)
-
-
-class _Source(Protocol):
-    """Batches of a part: shuffled and thinned out for training, or all samples in order."""
-
-    def __call__(self, part: str, *, training: bool = False) -> BatchSource: ...
 
 
 def fit_model(
@@ -139,20 +133,20 @@ def fit_model(
     Parameters
     ----------
     recipe : TrainingRecipe
-        What to train.
+        Settings.
     parts : Parts
-        Names and targets of all samples; the test parts are kept for predicting.
+        Names and targets of all samples; test parts are predicted.
     data : Embedded or Bags
         Their embeddings, or their bags where the method is a network.
     checkpoint : Path, optional
-        Where a killed training goes on from (see :func:`panther.models.trainer.fit`).
+        File from which an interrupted training continues (see :func:`panther.models.trainer.fit`).
     track : Track
         Progress bar over the epochs.
     inner_folds : int
-        Where there is no `val`: models fitted without a fold of the training part each, whose predictions of it calibrate; 0: none.
+        Without `val`: number of folds of the training part whose held-out predictions calibrate the model; 0: no calibration.
     """
     fit_on = _fit_on_bags if isinstance(data, Bags) else _fit_on_embeddings
-    train = partial(fit_on, recipe, data=data, track=track)  # type: ignore[arg-type]  # of its type
+    train = partial(fit_on, recipe, data=data, track=track)  # type: ignore[arg-type]
     fitted = train(parts, checkpoint=checkpoint)
     names, scaler = fitted.parts.ids["train"], fitted.model.scaler
     if isinstance(data, Bags):
@@ -161,15 +155,15 @@ def fit_model(
         assert scaler is not None
         position = {name: row for row, name in enumerate(data.names)}
         x = scaler(torch.from_numpy(np.array(data.x[[position[name] for name in names]]))).numpy()
-    sure = fit_sureness(fitted, x, train, inner_folds, recipe.by_class)
-    return replace(fitted, model=replace(fitted.model, sure=sure))
+    uncertainty = fit_uncertainty(fitted, x, train, inner_folds, recipe.by_class)
+    return replace(fitted, model=replace(fitted.model, uncertainty=uncertainty))
 
 
 def _fit_on_embeddings(
     recipe: TrainingRecipe, parts: Parts, checkpoint: Path | None = None, *, data: Embedded, track: Track
 ) -> FittedModel:
-    """A scaling and a head."""
-    parts = parts.known(data.names)
+    """Fit a scaling and a head."""
+    parts = parts.only(data.names)
     if "train" not in parts.ids:
         raise InputError(f"{recipe.method.title}: none of the training samples could be embedded.")
     position = {name: row for row, name in enumerate(data.names)}
@@ -181,65 +175,66 @@ def _fit_on_embeddings(
     settings = recipe.training
 
     @cache  # rows are scaled once: the training part is predicted as well
-    def whole(part: str) -> ArraySource:
+    def shuffled(part: str) -> ArraySource:
         target = task.encode(parts.targets[part])
         return ArraySource(data.x, target, settings.batch_size, rows[part], scaler, shuffle=settings.shuffle)
 
-    def source(part: str, *, training: bool = False) -> BatchSource:
-        return whole(part) if training else whole(part).in_order()
+    def source(part: str, training: bool = False) -> BatchSource:
+        return shuffled(part) if training else shuffled(part).in_order()
 
     if recipe.head.name == PROBE:
-        scaled = {part: scaler(torch.from_numpy(np.array(data.x[some]))).numpy() for part, some in rows.items()}
+        scaled = {part: scaler(torch.from_numpy(np.array(data.x[chosen]))).numpy() for part, chosen in rows.items()}
         trained = _fit_probe(task.name, parts, scaled, scaler.blocks(columns), settings.seed)
     else:
         shape = token_shape(scaler.columns(columns))
         head = build_head(recipe.head.name, shape, task.n_outputs, recipe.head.options, seed=settings.seed)
-        trained = _fit_network(head, source, parts, task, settings, checkpoint, track, worth_keeping=HEAD_SECONDS)
-    made = (data.blocks, scaler, _about(recipe, parts), column_means(train).float())
-    return _finished(embedding_model(recipe.method, recipe.head, task, trained.network, *made), trained, parts)
+        trained = _fit_network(head, source, parts, task, settings, checkpoint, track, delay=HEAD_SECONDS)
+    method = recipe.method if len(data.blocks) > 1 else data.blocks[0].method
+    about, baseline = _about(recipe, parts), column_means(train).float()
+    model = Model(method, recipe.head, task, trained.network, data.blocks, scaler, about, baseline)
+    return _finished(model, trained, parts)
 
 
 def _fit_on_bags(
     recipe: TrainingRecipe, parts: Parts, checkpoint: Path | None = None, *, data: Bags, track: Track
 ) -> FittedModel:
-    """A network with a head of its own."""
+    """Fit a network on bags."""
     task = fit_task(recipe.loss.name, parts.targets["train"], **recipe.loss.options)
     first = data.refs[parts.ids["train"][0]].open()
     settings, p = recipe.training, data.prototypes
     load = LoadSettings(batch_size=settings.batch_size)
 
-    def source(part: str, *, training: bool = False) -> BatchSource:
+    def source(part: str, training: bool = False) -> BatchSource:
         refs = [data.refs[name] for name in parts.ids[part]]
         return BagSource(refs, task.encode(parts.targets[part]), load if training else load.for_evaluation())
 
     network = build_model(recipe.method.name, first.dim, task.n_outputs, p, recipe.method.options, seed=settings.seed)
     trained = _fit_network(network, source, parts, task, settings, checkpoint, track)
-    encoder, spec = (first.encoder, data.spec) if p is None else (p.encoder, p.spec)
-    made = (trained.network, first.dim, encoder, p, None, _about(recipe, parts), None, spec)
-    return _finished(Model(recipe.method, recipe.head, task, *made), trained, parts)
+    blocks = (Block(recipe.method, p or FeatureSpace(first.dim, first.encoder, data.spec)),)
+    model = Model(recipe.method, recipe.head, task, trained.network, blocks, None, _about(recipe, parts))
+    return _finished(model, trained, parts)
 
 
 def _fit_network(
     network: nn.Module,
-    source: _Source,
+    source: Callable[..., BatchSource],  # of a part, in order or (`training`) shuffled
     parts: Parts,
     task: Task,
     settings: TrainSettings,
     checkpoint: Path | None,
     track: Track,
-    worth_keeping: float = 0.0,
+    delay: float = 0.0,
 ) -> _Trained:
-    """Epoch by epoch."""
-    val = source("val") if "val" in parts.ids else None
-    kept: dict[str, Any] = {"checkpoint": checkpoint, "worth_keeping": worth_keeping}
-    fitted = fit(network, source("train", training=True), task, settings, val=val, track=track, **kept)
+    """Train by gradient descent."""
+    val, train = source("val") if "val" in parts.ids else None, source("train", training=True)
+    fitted = fit(network, train, task, settings, val=val, track=track, checkpoint=checkpoint, checkpoint_delay=delay)
     return _Trained(fitted.model, fitted.history, lambda part: predict_logits(fitted.model, source(part), settings)[0])
 
 
 def _fit_probe(
     loss: str, parts: Parts, scaled: Mapping[str, np.ndarray], blocks: np.ndarray | None, seed: int
 ) -> _Trained:
-    """The convex model of the loss in closed form; the network is the same linear map in float32."""
+    """Fit the convex model of the loss; the network is the same linear map in float32."""
     groups = np.array([parts.patients[name] for name in parts.ids["train"]])
     probe = fit_suitable(scaled["train"], parts.targets["train"], loss, groups=groups, blocks=blocks, seed=seed)
     head = build_head("linear", (scaled["train"].shape[1],), probe.weight.shape[1], seed=seed)
@@ -254,14 +249,14 @@ def _finished(model: Model, trained: _Trained, parts: Parts) -> FittedModel:
 
 
 def _about(recipe: TrainingRecipe, parts: Parts) -> dict[str, Any]:
-    """What the file of a model says about its training."""
+    """Description of the training in a model's file."""
     contents = {name: parts.contents[name] for name in parts.ids["train"]}
     return {
         "version": __version__,
         "samples": sorted(contents),
         "fingerprint": hash_contents(contents),
         "loss": recipe.loss.model_dump(),
-        # a network of a GPU is not to the last digit that of a CPU, and says so
+        # results of a GPU differ in the last digits, so its name is written
         "training": {k: v for k, v in vars(recipe.training).items() if (k, v) != ("device", "cpu")},
         "task": None if recipe.task is None else recipe.task.model_dump(exclude_none=True),
     }
@@ -269,19 +264,19 @@ def _about(recipe: TrainingRecipe, parts: Parts) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Clinic:
-    """What is known of a cohort without its slides."""
+    """Covariates of a cohort."""
 
     cohort: Cohort
     specs: Sequence[CovariateSpec]
 
     def check(self, recipe: TrainingRecipe) -> list[str]:
-        """Refuse columns that cannot be read, and networks; notes about columns that say nothing, or the target itself."""
+        """Refuse networks and columns that cannot be read; notes about constant columns and columns that equal the target."""
         if recipe.supervised:
             raise InputError(f"covariates: {recipe.method.name} is a network on patches, which reads none")
         return check_covariates(self.cohort, self.specs)
 
-    def beside(self, recipe: TrainingRecipe, data: Embedded) -> tuple[TrainingRecipe, Embedded]:
-        """What to train on both, side by side."""
+    def join(self, recipe: TrainingRecipe, data: Embedded) -> tuple[TrainingRecipe, Embedded]:
+        """Recipe and data with the covariates beside the embeddings."""
         table = self.cohort.table.loc[list(data.names)]
         fitted, _ = fit_covariates(table, self.specs, len(table))
         numbers = fitted.encode(table).astype(np.float32)
@@ -304,7 +299,7 @@ def make_recipe(
     loss: str | None,
     prototypes: KMeansSettings,
 ) -> TrainingRecipe:
-    """What to train, with the paper's settings of training; names and settings are tried first."""
+    """Recipe with the paper's settings of training; names and settings are checked."""
     check_method(method, options)
     check_head(head, {})
     supervised = method in networks
@@ -320,7 +315,7 @@ def make_recipe(
 
 
 def check_prototypes(prototypes: Prototypes | Path | str, count: int | None, recipe: TrainingRecipe) -> Prototypes:
-    """Prototypes to train on; refused where the recipe has no use for them."""
+    """Prototypes to train on; refused where the recipe cannot use them."""
     source = str(prototypes) if isinstance(prototypes, (str, Path)) else "prototypes"
     fitted = as_prototypes(prototypes)
     if not needs_prototypes(recipe.method):
@@ -343,10 +338,10 @@ def train_model(
     calibrate: int | None = None,
     work: Work = HERE,
 ) -> tuple[Model, dict[str, str]]:
-    """Train on all bags given, on given ``prototypes`` or new ones; those that cannot be read are left out and listed.
+    """Train on all bags, with these ``prototypes`` or new ones; bags that cannot be read are left out and listed.
 
     ``patients`` names the patient of each bag, where bags are slides: a probe's inner folds keep a patient's slides together.
-    ``clinic`` has the covariates that are read beside the embedding, ``calibrate`` the number of inner folds.
+    ``clinic`` has the covariates beside the embedding, ``calibrate`` is the number of inner folds.
     """
     infos, failures = scan_bags(bags, work)
     refs = {bag.sample: bag for bag in bags if bag.sample in infos}
@@ -359,21 +354,22 @@ def train_model(
         fitted = fit_bags(list(refs.values()), recipe.prototypes, work=work)
         prototypes, failures = fitted.prototypes, {**failures, **fitted.failures}
     parts = Parts({"train": tuple(refs)}, {"train": target}, patients or {name: name for name in refs})
+    spec = in_common([info.spec for info in infos.values()])
     data: Embedded | Bags
     if recipe.supervised:
-        data = Bags(refs, prototypes, in_common([info.spec for info in infos.values()]))
-        contents, bad = collect(_content, list(refs.values()), "reading the features", work)
-        failures, parts = {**failures, **bad}, parts.known(list(contents))
+        data = Bags(refs, prototypes, spec)
+        contents, unreadable = collect(_content, list(refs.values()), "reading the features", work)
+        failures, parts = {**failures, **unreadable}, parts.only(contents)
         if not contents:
             raise InputError(f"None of the {len(bags)} samples can be trained on. {example(failures)}")
     else:
         encoder = next((info.encoder for info in infos.values() if info.encoder), None)
-        spec, dim = in_common([info.spec for info in infos.values()]), next(iter(infos.values())).dim
-        basis, made = prototypes or FeatureSpace(dim, encoder, spec), made_by(recipe.method)
-        table = embed_bags(list(refs.values()), basis, made.name, made.options, work=work)
+        dim = next(iter(infos.values())).dim
+        basis, method = prototypes or FeatureSpace(dim, encoder, spec), made_by(recipe.method)
+        table = embed_bags(list(refs.values()), basis, method.name, method.options, work=work)
         data = Embedded(table.vectors, table.samples, (Block(recipe.method, basis),))
         if clinic is not None:
-            recipe, data = clinic.beside(recipe, data)
+            recipe, data = clinic.join(recipe, data)
         contents = dict(table.contents)
         failures = {**failures, **table.failures}
     folds = (0 if recipe.supervised else INNER_FOLDS) if calibrate is None else calibrate
@@ -382,7 +378,7 @@ def train_model(
 
 
 def _content(ref: Openable) -> str:
-    """Hash of features that a network can read: some, and all of them numbers."""
+    """Hash of a bag's features; empty bags and NaN are refused."""
     if not len(ref.open()):
         raise InputError(f"{ref.sample}: zero patches; it is left out.")
     return finite_content(ref)

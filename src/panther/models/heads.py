@@ -26,13 +26,13 @@ from panther.registry import Registry
 
 @dataclass(frozen=True)
 class HeadInfo:
-    """What is known of a head."""
+    """Metadata of a head."""
 
     options: tuple[str, ...]  # names of the settings
 
 
 heads: Registry[Callable[..., nn.Module], HeadInfo] = Registry("head", HeadInfo)
-PROBE = "probe"  # a head without training: the convex model of its loss, with inner cross-validation
+PROBE = "probe"  # the convex model of the loss, with inner cross-validation; not trained by gradient descent
 
 
 def build_head(
@@ -43,22 +43,22 @@ def build_head(
     *,
     seed: int | None = None,
 ) -> nn.Module:
-    """Head of that name for embeddings of this shape, (D,), (C, t) or (C, t, e); with a seed its start is reproducible."""
+    """Head for embeddings of this shape, (D,), (C, t) or (C, t, e); with a seed its initialisation is reproducible."""
     heads.check_options(name, options or {})
     with torch.random.fork_rng(devices=[], enabled=seed is not None):
         if seed is not None:
-            # torch.manual_seed would also queue the seed for GPUs, with a stack trace each time
+            # torch.manual_seed would also queue the seed for GPUs, with a stack trace each
             torch.default_generator.manual_seed(int(seed))
         return heads[name](tuple(shape), n_outputs, **(options or {}))
 
 
 def head_names() -> list[str]:
-    """Every head for embeddings."""
+    """All heads for embeddings."""
     return [PROBE, *heads.names()]
 
 
 def check_head(name: str, options: Mapping[str, Any]) -> None:
-    """Refuse an unknown head, and settings that it does not take."""
+    """Refuse an unknown head and unknown settings."""
     check_choice("head", name, head_names())
     if name == PROBE and options:
         raise InputError(f"The head {name!r} has no setting {min(options)!r}")
@@ -72,7 +72,7 @@ class PerPrototypeLinear(nn.Module):
 
     def __init__(self, n_prototypes: int, n_in: int, n_out: int) -> None:
         super().__init__()
-        bound = 1 / math.sqrt(n_in)  # as nn.Linear starts each of them
+        bound = 1 / math.sqrt(n_in)  # the initialisation of nn.Linear
         self.weight = nn.Parameter(torch.empty(n_prototypes, n_in, n_out).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(n_prototypes, 1, n_out).uniform_(-bound, bound))
 
@@ -124,7 +124,7 @@ class StructuredSettings:
 
 
 def check_dropout(dropout: float) -> None:
-    """Refuse what is no probability below 1."""
+    """Refuse a dropout outside of [0, 1)."""
     if not 0 <= dropout < 1:
         raise InputError(f"dropout: {dropout}, expected 0 to below 1")
 
@@ -137,18 +137,18 @@ STRUCTURED = ("structured", *PAPER)  # heads that need one token per prototype
 
 
 class StatisticGates(nn.Module):
-    r"""One positive factor per statistic, :math:`x_b \, e^{100 a_b}`, all 1 at the start: which of pi, mu, Sigma and the slide's mean to listen to.
+    r"""One positive factor per statistic (pi, mu, Sigma, the slide's mean), :math:`x_b \, e^{100 a_b}`, initially 1.
 
-    The exponent is stretched so that the small steps of the paper's training (1e-4) can double a factor in some seventy steps.
+    With a factor of 100 in the exponent the small steps of the paper's training (1e-4) can double a factor in some seventy steps.
     """
 
     STRETCH = 100.0
 
     def __init__(self, n_prototypes: int, token: int, dim: int) -> None:
         super().__init__()
-        one = torch.cat([torch.zeros(1), torch.ones(dim), torch.full((token - 1 - dim,), 2.0)]).long()
+        statistics = torch.cat([torch.zeros(1), torch.ones(dim), torch.full((token - 1 - dim,), 2.0)]).long()
         self.register_buffer(
-            "statistic", torch.cat([one.repeat(n_prototypes), torch.full((dim,), 3)]), persistent=False
+            "statistic", torch.cat([statistics.repeat(n_prototypes), torch.full((dim,), 3)]), persistent=False
         )
         self.exponent = nn.Parameter(torch.zeros(4))
 
@@ -160,7 +160,7 @@ class StatisticGates(nn.Module):
 class Structured(nn.Module):
     """Shared network, one network per prototype, concatenation, network after it, linear without bias.
 
-    Numbers of the whole slide pass a network of their own, as wide as a prototype's, and join the concatenation.
+    Numbers of the whole slide pass a separate network, as wide as a prototype's, and join the concatenation.
     """
 
     def __init__(self, shape: tuple[int, ...], n_outputs: int, settings: StructuredSettings) -> None:
@@ -192,7 +192,7 @@ class Structured(nn.Module):
 
 
 class Flat(nn.Module):
-    """A network of the whole vector."""
+    """A network on the flattened embedding."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -203,21 +203,21 @@ class Flat(nn.Module):
         return self.network(x.flatten(1))
 
 
-def _numbers(shape: tuple[int, ...]) -> int:
-    """How many numbers an embedding of that shape has."""
+def _size(shape: tuple[int, ...]) -> int:
+    """Number of entries of an embedding of this shape."""
     return math.prod(shape[:2]) + (shape[2] if len(shape) == 3 else 0)
 
 
 @heads.register("linear", options=("bias",))
 def linear(shape: tuple[int, ...], n_outputs: int, bias: bool = True) -> nn.Module:
     """Linear probe."""
-    return Flat(nn.Linear(_numbers(shape), n_outputs, bias=bias))
+    return Flat(nn.Linear(_size(shape), n_outputs, bias=bias))
 
 
 @heads.register("mlp", options=("hidden", "dropout"))
 def mlp(shape: tuple[int, ...], n_outputs: int, hidden: int | Sequence[int] = 512, dropout: float = 0.1) -> nn.Module:
-    """One or more hidden layers on the whole vector."""
-    widths = [_numbers(shape), *([hidden] if isinstance(hidden, int) else hidden)]
+    """One or more hidden layers on the flattened embedding."""
+    widths = [_size(shape), *([hidden] if isinstance(hidden, int) else hidden)]
     check_dropout(dropout)
     if len(widths) < 2 or min(widths) < 1:
         raise InputError(f"hidden: {hidden}, expected one or more layers of at least 1 unit")
@@ -228,7 +228,7 @@ def mlp(shape: tuple[int, ...], n_outputs: int, hidden: int | Sequence[int] = 51
 def structured(
     shape: tuple[int, ...], n_outputs: int, *, preset: StructuredSettings = StructuredSettings(), **options: Any
 ) -> nn.Module:
-    """Structured head: as the paper's for classification or survival, or with every stage at choice."""
+    """Structured head: one of the paper's presets, changed by options."""
     return Structured(shape, n_outputs, replace(preset, **options))
 
 

@@ -1,6 +1,6 @@
-r"""Losses as pure functions of tensors; every one is a mean, so that it does not grow with the batch.
+r"""Losses as pure functions of tensors; each is a mean, independent of the size of the batch.
 
-Survival losses know censoring: `event` is True where the endpoint was seen, False where follow-up ended before it.
+In survival losses `event` is True where the endpoint was observed, False where the patient was censored.
 """
 
 from collections.abc import Callable
@@ -28,14 +28,14 @@ def grade_log_probabilities(logits: Tensor) -> Tensor:
 
     .. math:: P(y > k) = \sigma(s - \theta_k),\quad \theta_0 = 0,\quad \theta_k = \theta_{k-1} + \mathrm{softplus}(a_k)
 
-    Thresholds are in order whatever a network puts out. A model whose steps :math:`a_k` do not depend on the input has proportional odds, as
-    the probe; a network may learn steps that do.
+    Thresholds are ordered for all outputs. With steps :math:`a_k` that do not depend on the input (the probe) the odds are proportional; a
+    network may learn steps that do.
     """
     score, steps = logits[:, :1], functional.softplus(logits[:, 1:])
     threshold = torch.cat([torch.zeros_like(score), steps.cumsum(1)], 1)  # (B, K - 1)
     above = functional.logsigmoid(score - threshold)  # log P(y > k)
     below = functional.logsigmoid(threshold - score)  # log P(y <= k)
-    # P(y = k) = P(y > k - 1) P(y <= k) (1 - exp(-step)): a product, so that nothing cancels however sure the model is
+    # P(y = k) = P(y > k - 1) P(y <= k) (1 - exp(-step)): a product, without cancellation for confident models
     middle = above[:, :-1] + below[:, 1:] + torch.log(-torch.expm1(-steps))
     return torch.cat([below[:, :1], middle, above[:, -1:]], 1)
 
@@ -47,7 +47,7 @@ def cox(log_risk: Tensor, time: Tensor, event: Tensor, ties: str = "efron") -> T
               - \frac{l_i}{d_i} \sum_{j \in D(t_i)} e^{\eta_j}\Big)\Big]
 
     :math:`D(t)` are the :math:`d` events at time t, :math:`l_i = 0 \dots d-1` counts them (Efron); Breslow has
-    :math:`l_i = 0`. A batch without events has nothing to say: it gives 0, with gradients of 0.
+    :math:`l_i = 0`. A batch without events gives 0, with gradients of 0.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def cox(log_risk: Tensor, time: Tensor, event: Tensor, ties: str = "efron") -> T
     order = torch.argsort(time.reshape(-1), descending=True, stable=True)  # risk sets are prefixes
     eta, event, time = eta[order], event[order], time.reshape(-1)[order]
     _, group, size = torch.unique_consecutive(time, return_inverse=True, return_counts=True)
-    last = size.cumsum(0) - 1  # (G,): those who share a time share its risk set
+    last = size.cumsum(0) - 1  # (G,): equal times share a risk set
     log_at_risk = torch.logcumsumexp(eta, 0)[last][group]  # (B,)
     log_sum = log_at_risk + TIES[ties](eta, event, group, log_at_risk)
     return (log_sum - eta)[event].mean()
@@ -120,8 +120,8 @@ def ranking(log_risk: Tensor, time: Tensor, event: Tensor, tied_times: bool = Tr
 
     .. math:: \frac{1}{|P|} \sum_{(i,j) \in P} \sigma(\eta_j - \eta_i),\quad P = \{\delta_i = 1, t_i < t_j\ \text{or}\ (t_i = t_j, \delta_j = 0)\}
 
-    Constant risks give 1/2, as the c-index does. A batch without a comparable pair gives 0, with gradients of 0. Without ``tied_times`` an event
-    and a censoring at one time are no pair.
+    Constant risks give 1/2, as for the c-index. A batch without a comparable pair gives 0, with gradients of 0. Without ``tied_times`` an event
+    and a censoring at the same time are not comparable.
     """
     eta, time, event = log_risk.reshape(-1), time.reshape(-1), event.reshape(-1).bool()
     later = time[:, None] < time[None, :]
@@ -147,11 +147,10 @@ def time_bins(time: np.ndarray, event: np.ndarray, n_bins: int = 4) -> np.ndarra
     """Inner edges of the bins, at most n_bins - 1: quantiles of the uncensored training times; equal ones are merged."""
     if n_bins < 2:
         raise InputError(f"Discrete survival needs at least 2 time bins, not {n_bins}.")
-    seen = np.asarray(time, np.float64)[np.asarray(event, bool)]
-    if len(seen) == 0:
+    uncensored = np.asarray(time, np.float64)[np.asarray(event, bool)]
+    if len(uncensored) == 0:
         raise InputError("No training patient has an event, so there are no time bins")
-    edges = np.unique(np.quantile(seen, np.linspace(0, 1, n_bins + 1)[1:-1]))
-    return edges if len(edges) else seen[:1]
+    return np.unique(np.quantile(uncensored, np.linspace(0, 1, n_bins + 1)[1:-1]))
 
 
 def digitise(time: np.ndarray, edges: np.ndarray, on_edge: str = "later") -> np.ndarray:

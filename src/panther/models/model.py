@@ -1,7 +1,7 @@
-"""A trained model as a value and as one portable file: prototypes, scaling, head or network, settings, and what it was trained on."""
+"""A trained model as a value and as a portable file: prototypes, scaling, head or network, settings and training samples."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,12 @@ from panther.models.blocks import Block, columns_of, needs_prototypes
 from panther.models.heads import PROBE, build_head, token_shape
 from panther.models.scaling import AnyScaler, Scaler, scaler_from_state, scaler_parts
 from panther.models.settings import Named
-from panther.models.sureness import Sureness, load_sureness
 from panther.models.tasks import Task, load_task
+from panther.models.uncertainty import Uncertainty, load_uncertainty
 from panther.patches import encoder_words, same_encoder, spec_from
-from panther.storage.prototypes import alignment_tensors, check_projection, check_surprise, read_alignment
+from panther.storage.prototypes import prototype_tensors, read_prototypes
 from panther.storage.tensors import Kinds, TensorFileError, check_tensor, parse_about, read_tensors, write_tensors
-from panther.types import Basis, FeatureSpace, Openable, PatchSpec, Projection, Prototypes, check_resolution
+from panther.types import Basis, FeatureSpace, Openable, Prototypes, check_resolution
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -31,83 +31,67 @@ class Model:
     head: Named
     task: Task
     network: nn.Module  # the head on scaled embeddings, or a supervised network on bags
-    dim: int  # features per patch
-    encoder: str | None
-    prototypes: Prototypes | None
-    scaler: AnyScaler | None
-    about: Mapping[str, Any]  # who was trained on, settings, fingerprint, version
+    blocks: tuple[Block, ...]  # its input: a representation of slides, or several side by side
+    scaler: AnyScaler | None  # of embeddings; None for networks
+    about: Mapping[str, Any]  # training samples, settings, fingerprint, version
     baseline: Tensor | None = None  # (D,), mean training embedding, the origin of attributions; None for networks
-    spec: PatchSpec = field(default_factory=PatchSpec)  # resolution and size of the training patches
-    sure: Sureness = field(default_factory=Sureness)  # how sure it may be, and what it has seen
-    blocks: tuple[Block, ...] = ()  # of a concatenation: what stands side by side
+    uncertainty: Uncertainty = field(default_factory=Uncertainty)
     # of the training, not in the file: samples of the table, and which were left out and why
     report: CohortReport | None = None
     failures: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def basis(self) -> Basis:
+        """Prototypes or feature space of its block; of several blocks, their total width."""
+        if len(self.blocks) == 1:
+            return self.blocks[0].basis
+        bases = [block.basis for block in self.blocks]
+        return FeatureSpace(sum(basis.dim_in for basis in bases), next((b.encoder for b in bases if b.encoder), None))
+
+    @property
+    def prototypes(self) -> Prototypes | None:
+        """Prototypes of a model of one block."""
+        return self.basis if isinstance(self.basis, Prototypes) else None
+
+    @property
+    def samples(self) -> Sequence[str]:
+        """Training samples."""
+        return self.about.get("samples", ())
+
     def __repr__(self) -> str:
-        made = self.method.title + (f" ({len(self.prototypes)} prototypes)" if self.prototypes is not None else "")
-        outputs = f" of {listed(self.task.output_names, 5)}" if len(self.task.output_names) > 1 else ""
-        trained = f"trained on {len(self.about.get('samples', ()))} samples"
-        return f"<Model {made}, {self.head.title}: {self.task.kind}{outputs}; {trained}>"
+        method = self.method.title + (f" ({len(self.prototypes)} prototypes)" if self.prototypes is not None else "")
+        outputs = f" of {listed(self.task.names, 5)}" if len(self.task.names) > 1 else ""
+        trained = f"trained on {len(self.samples)} samples"
+        return f"<Model {method}, {self.head.title}: {self.task.kind}{outputs}; {trained}>"
 
     def to_lines(self) -> list[str]:
-        """What it was trained on, for people."""
-        count = len(self.about.get("samples", ()))
+        """Summary of the training, for people."""
         name = self.method.title if self.head.name == "own" else f"{self.method.title} + {self.head.title}"
-        promise = self.sure.promise
+        calibrator = self.uncertainty.calibrator
         return [
             *(self.report.sentences() if self.report else ()),
-            *([promise.sentence()] if promise else ()),
-            f"{name} trained on {count} samples",
+            *([calibrator.sentence()] if calibrator else ()),
+            f"{name} trained on {len(self.samples)} samples",
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """The same for programs."""
+        """Summary of the training, for programs."""
         return {
-            "samples": len(self.about.get("samples", ())),
+            "samples": len(self.samples),
             "method": self.method.name,
             "head": self.head.name,
             "report": self.report.to_dict() if self.report else None,
-            "calibration": self.sure.settings()["promise"],
+            "calibration": self.uncertainty.settings()["promise"],
         }
-
-    def representation(self) -> tuple[Block, ...]:
-        """What the numbers are that the head reads; nothing where a network reads bags."""
-        if self.scaler is None or self.blocks:
-            return self.blocks
-        return (Block(self.method, self.prototypes or FeatureSpace(self.dim, self.encoder, self.spec)),)
-
-
-def embedding_model(
-    method: Named,
-    head: Named,
-    task: Task,
-    network: nn.Module,
-    blocks: tuple[Block, ...],
-    scaler: AnyScaler,
-    about: Mapping[str, Any],
-    baseline: Tensor | None,
-) -> Model:
-    """Model of a head on embeddings: what a single block stands on is what the model stands on."""
-    if len(blocks) > 1:
-        width = sum(block.basis.dim_in for block in blocks)
-        encoder = next((block.basis.encoder for block in blocks if block.basis.encoder), None)
-        return Model(method, head, task, network, width, encoder, None, scaler, about, baseline, blocks=blocks)
-    (block,) = blocks
-    basis, method = block.basis, block.method
-    prototypes = basis if isinstance(basis, Prototypes) else None
-    return Model(
-        method, head, task, network, basis.dim_in, basis.encoder, prototypes, scaler, about, baseline, basis.spec
-    )
 
 
 def check_bag(model: Model, ref: Openable) -> None:
-    """Refuse features that the model was not trained on."""
-    bag = ref.open()
-    if bag.dim != model.dim or not same_encoder(bag.encoder, model.encoder):
-        expected = f"{model.dim} of {encoder_words(model.encoder)}, as in the training"
+    """Refuse features of another encoder, dimension or resolution than in the training."""
+    bag, basis = ref.open(), model.basis
+    if bag.dim != basis.dim_in or not same_encoder(bag.encoder, basis.encoder):
+        expected = f"{basis.dim_in} of {encoder_words(basis.encoder)}, as in the training"
         raise InputError(f"{bag.source}: {bag.dim} features of {encoder_words(bag.encoder)}, expected {expected}")
-    check_resolution(bag, model.spec, "the model was trained on")
+    check_resolution(bag, basis.spec, "the model was trained on")
 
 
 FORMAT = 1  # raised when a reader of the old format would misread the new one
@@ -144,63 +128,47 @@ def save_model(model: Model, path: Path | str) -> None:
     <Model panther (2 prototypes), probe: classification of a, b; trained on 12 samples>
     """
     tensors: dict[str, Tensor] = {f"network.{name}": value for name, value in model.network.state_dict().items()}
-    p = model.prototypes
-    tensors |= _prototype_tensors("prototypes", p)
-    for number, block in enumerate(model.blocks):
+    tensors |= _prototype_tensors("prototypes", model.basis)
+    several = model.blocks if len(model.blocks) > 1 else ()
+    for number, block in enumerate(several):
         tensors |= _prototype_tensors(f"blocks.{number}", block.basis)
     if model.scaler is not None:
         tensors |= {f"scaler.{name}": value for name, value in model.scaler.state().items()}
     if model.baseline is not None:
         tensors["baseline.mean"] = model.baseline
-    tensors |= {f"cloud.{name}": tensor for name, tensor in model.sure.tensors().items()}
+    tensors |= {f"cloud.{name}": tensor for name, tensor in model.uncertainty.tensors().items()}
     about = {
         "format": FORMAT,
         "method": model.method.model_dump(),
         "head": model.head.model_dump(),
         "task": model.task.settings(),
-        **_about_basis(p, model.dim, model.encoder, model.spec),
+        **_about_basis(model.basis),
         "about": dict(model.about),
-        "sure": model.sure.settings(),
+        "sure": model.uncertainty.settings(),
     }
-    if model.blocks:
-        about["blocks"] = [
-            {"method": block.method.model_dump(), **_about_basis(basis, basis.dim_in, basis.encoder, basis.spec)}
-            for block in model.blocks
-            for basis in [block.basis]
-        ]
+    if several:
+        about["blocks"] = [{"method": b.method.model_dump(), **_about_basis(b.basis)} for b in several]
     if model.method.name in networks:
         about["revision"] = revision(model.method.name)
     write_tensors(Path(path), tensors, _KEY, about)
 
 
-def _about_basis(basis: Basis | None, dim: int, encoder: str | None, spec: PatchSpec) -> dict[str, Any]:
-    """Plain values of what a representation stands on."""
-    about = {"dim": dim, "encoder": encoder, "normalise": False, "patch_spec": spec.known()}
+def _about_basis(basis: Basis) -> dict[str, Any]:
+    """Plain values of prototypes or of a feature space."""
+    about = {"dim": basis.dim_in, "encoder": basis.encoder, "normalise": False, "patch_spec": basis.spec.known()}
     if isinstance(basis, Prototypes):
         about["normalise"] = basis.projection.normalise
         about |= {} if basis.alignment is None else {"alignment": basis.alignment.settings()}
     return about
 
 
-def _prototype_tensors(prefix: str, basis: Basis | None) -> dict[str, Tensor]:
-    if not isinstance(basis, Prototypes):
-        return {}
-    projection = basis.projection
-    optional = {
-        "within_variance": basis.within_variance,
-        "surprise": basis.surprise,
-        "mean": projection.mean,
-        "basis": projection.basis,
-    }
-    return {
-        f"{prefix}.centroids": basis.centroids,
-        **{f"{prefix}.{name}": tensor for name, tensor in optional.items() if tensor is not None},
-        **alignment_tensors(f"{prefix}.alignment", basis.alignment),
-    }
+def _prototype_tensors(prefix: str, basis: Basis) -> dict[str, Tensor]:
+    tensors = prototype_tensors(basis) if isinstance(basis, Prototypes) else {}
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items() if name != "occupancy"}
 
 
 def as_model(model: Model | Path | str) -> Model:
-    """A model as it is, or of a file."""
+    """The model itself, or that of a file."""
     return model if isinstance(model, Model) else load_model(model)
 
 
@@ -232,7 +200,7 @@ def load_model(path: Path | str) -> Model:
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """What a model file says about itself; its tensors are not read."""
+    """Metadata of a model file; its tensors are not read."""
     return _read(path, with_tensors=False)[0]
 
 
@@ -248,48 +216,44 @@ def _read(path: Path, *, with_tensors: bool = True) -> tuple[dict[str, Any], dic
 
 def _assembled(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Model:
     method, head, task = Named(**about["method"]), Named(**about["head"]), load_task(about["task"])
-    baseline, weights, trained = tensors.get("baseline.mean"), _under("network.", tensors), about["about"]
-    cloud, samples = _under("cloud.", tensors), len(trained.get("samples", ()))
-    sure = load_sureness(path, about.get("sure") or {}, cloud, samples, AGAIN)
-    if method.name in networks:
-        if about.get("revision", 1) != revision(method.name):  # its weights would mean something else
-            raise InputError(f"{path}: trained with another form of {method.name} ({trained.get('version')}); {AGAIN}.")
-        prototypes = _prototypes(path, "prototypes", tensors, about)
-        network = build_model(method.name, about["dim"], task.n_outputs, prototypes, method.options)
-        _load_weights(path, network, weights)
-        spec = spec_from(about.get("patch_spec"))
-        made = (about["dim"], about["encoder"], prototypes, None, trained, baseline, spec, sure)
-        return Model(method, head, task, network.eval(), *made)
+    trained, baseline = about["about"], tensors.get("baseline.mean")
+    uncertainty = load_uncertainty(
+        path, about.get("sure") or {}, _under("cloud.", tensors), len(trained.get("samples", ())), AGAIN
+    )
     if "blocks" in about:
-        parts = [(Named(**one["method"]), f"blocks.{n}", one) for n, one in enumerate(about["blocks"])]
+        parts = [(Named(**entry["method"]), f"blocks.{n}", entry) for n, entry in enumerate(about["blocks"])]
     else:
-        parts = [(method, "prototypes", dict(about))]
-    blocks = tuple(_block(path, of, prefix, facts, tensors) for of, prefix, facts in parts)
-    state = _under("scaler.", tensors)
-    for what, is_missing in (("scaling", not state), ("mean embedding", baseline is None)):
-        if is_missing:
-            raise InputError(f"{path}: the file is damaged (its {what} is missing); {AGAIN}.")
-    assert baseline is not None
-    for name, tensor in state.items():  # as written: the scaling makes float32 of whatever it gets
-        check_tensor(path, f"the scaling's {name}", tensor, (None,) * tensor.ndim, AGAIN)
-    scaler = scaler_from_state(state)
-    _check_scaling(path, blocks, scaler, baseline)
-    columns = scaler.columns(columns_of(blocks))
-    if head.name == PROBE:
-        top = build_head("linear", (len(columns),), task.n_outputs)
+        parts = [(method, "prototypes", about)]
+    blocks = tuple(_block(path, *part, tensors) for part in parts)
+    network: nn.Module
+    scaler: AnyScaler | None = None
+    if method.name in networks:
+        if about.get("revision", 1) != revision(method.name):  # the meaning of its weights has changed
+            raise InputError(f"{path}: trained with another form of {method.name} ({trained.get('version')}); {AGAIN}.")
+        basis = blocks[0].basis
+        prototypes = basis if isinstance(basis, Prototypes) else None
+        network = build_model(method.name, about["dim"], task.n_outputs, prototypes, method.options)
     else:
-        top = build_head(head.name, token_shape(columns), task.n_outputs, head.options)
-    _load_weights(path, top, weights)
-    model = embedding_model(method, head, task, top.eval(), blocks, scaler, trained, baseline)
-    return replace(model, sure=sure)
+        scaler = _scaler(path, blocks, _under("scaler.", tensors), baseline)
+        columns = scaler.columns(columns_of(blocks))
+        if head.name == PROBE:
+            network = build_head("linear", (len(columns),), task.n_outputs)
+        else:
+            network = build_head(head.name, token_shape(columns), task.n_outputs, head.options)
+    _load_weights(path, network, _under("network.", tensors))
+    return Model(method, head, task, network.eval(), blocks, scaler, trained, baseline, uncertainty)
 
 
 def _block(path: Path, method: Named, prefix: str, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Block:
-    prototypes = _prototypes(path, prefix, tensors, about)
-    if prototypes is None and needs_prototypes(method):
+    tensors, dim = _under(f"{prefix}.", tensors), about["dim"]
+    if "centroids" in tensors:
+        prototypes = read_prototypes(path, tensors, about, None, AGAIN)
+        if prototypes.dim_in != dim:
+            raise InputError(f"{path}: {dim} features, but prototypes of {prototypes.dim_in}; {AGAIN}.")
+        return Block(method, prototypes)
+    if needs_prototypes(method):
         raise InputError(f"{path}: the file is damaged (its prototypes are missing); {AGAIN}.")
-    space = FeatureSpace(about["dim"], about["encoder"], spec_from(about.get("patch_spec")))
-    return Block(method, prototypes or space)
+    return Block(method, FeatureSpace(dim, about["encoder"], spec_from(about.get("patch_spec"))))
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -297,51 +261,40 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _load_weights(path: Path, network: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Refuse weights that are not those of the network that the file names."""
-    kinds = [{n: (t.shape, t.is_floating_point()) for n, t in some.items()} for some in (network.state_dict(), weights)]
-    if wrong := [name for name in {*kinds[0], *kinds[1]} if kinds[0].get(name) != kinds[1].get(name)]:
+    """Load the weights of a network; those of another architecture are refused."""
+    expected, found = (
+        {name: (t.shape, t.is_floating_point()) for name, t in state.items()}
+        for state in (network.state_dict(), weights)
+    )
+    if wrong := [name for name in {*expected, *found} if expected.get(name) != found.get(name)]:
         raise InputError(f"{path}: the weights are not of the network it names (first: {min(wrong)}); {AGAIN}.")
     network.load_state_dict(weights)
 
 
-def _check_scaling(path: Path, blocks: Sequence[Block], scaler: AnyScaler, baseline: Tensor) -> None:
-    """Refuse parts that were not made for each other."""
+def _scaler(path: Path, blocks: Sequence[Block], state: Mapping[str, Tensor], baseline: Tensor | None) -> AnyScaler:
+    """Scaling from its tensors; shapes that do not fit the blocks are refused."""
+    for name, is_missing in (("scaling", not state), ("mean embedding", baseline is None)):
+        if is_missing:
+            raise InputError(f"{path}: the file is damaged (its {name} is missing); {AGAIN}.")
+    for name, tensor in state.items():  # before the conversion to float32
+        check_tensor(path, f"the scaling's {name}", tensor, (None,) * tensor.ndim, AGAIN)
+    scaler = scaler_from_state(state)
     parts = scaler_parts(scaler)
-    owners = [(block, len(columns)) for block in blocks for columns in block.parts()]
-    if len(parts) != len(owners):
-        raise InputError(f"{path}: the file is damaged ({len(parts)} scalings for {len(owners)} blocks); {AGAIN}.")
-    widths = [width for _, width in owners]
-    for (block, width), part in zip(owners, parts, strict=True):
+    widths = [(block, len(columns)) for block in blocks for columns in block.parts()]
+    if len(parts) != len(widths):
+        raise InputError(f"{path}: the file is damaged ({len(parts)} scalings for {len(widths)} blocks); {AGAIN}.")
+    for (block, width), part in zip(widths, parts, strict=True):
         for name, tensor in part.state().items():
             check_tensor(path, f"the scaling's {name}", tensor, _shape(name, block, part, width), AGAIN)
-    check_tensor(path, "the mean embedding", baseline, (sum(widths),), AGAIN)
+    check_tensor(path, "the mean embedding", baseline, (sum(width for _, width in widths),), AGAIN)
+    return scaler
 
 
 def _shape(name: str, block: Block, part: Scaler, width: int) -> tuple[int | None, ...]:
-    """Shape of a tensor of a scaling of embeddings of that width."""
+    """Expected shape of a scaling's tensor for embeddings of this width."""
     if name.startswith("usual_") and isinstance(block.basis, Prototypes):
         return tuple(block.basis.centroids.shape)
     if part.reduction is not None:
         reduced = len(part.shift)
         return {"reduction_mean": (width,), "reduction_basis": (width, reduced)}.get(name, (reduced,))
     return (width if part.usual is None else width + block.basis.dim,)  # the slide's mean follows
-
-
-def _prototypes(path: Path, prefix: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Prototypes | None:
-    names = ("centroids", "mean", "basis", "within_variance", "surprise")
-    centroids, mean, basis, variance, surprise = (tensors.get(f"{prefix}.{name}") for name in names)
-    if centroids is None:
-        return None
-    check_tensor(path, "prototypes", centroids, (None, None), AGAIN)
-    check_projection(path, centroids, mean, basis)
-    projection = Projection(about["normalise"], mean, basis)
-    check_tensor(path, "within-cluster variances", variance, centroids.shape[1:], AGAIN, least=0)
-    check_surprise(path, surprise, AGAIN)
-    alignment = read_alignment(
-        path, f"{prefix}.alignment", about.get("alignment"), tensors, projection, centroids, AGAIN
-    )
-    more: dict[str, Any] = {"spec": spec_from(about.get("patch_spec")), "alignment": alignment, "surprise": surprise}
-    prototypes = Prototypes(centroids, variance, None, projection, about["encoder"], **more)
-    if prototypes.dim_in != about["dim"]:
-        raise InputError(f"{path}: says {about['dim']} features, but its prototypes take {prototypes.dim_in}; {AGAIN}.")
-    return prototypes

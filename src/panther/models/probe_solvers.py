@@ -1,6 +1,6 @@
 r"""Penalised linear models of classes, ordered grades, survival and numbers by Newton's method, for several weightings of the same rows at once.
 
-Rows come as coordinates z (W, n, r): W weightings of the same n samples, which share labels or follow-up. Every model minimises its summed loss
+Rows are coordinates z (W, n, r): W weightings of the same n samples, which share labels or follow-up. Every model minimises its summed loss
 :math:`+ \frac{\lambda}{2} \|\beta\|^2`; intercepts are not penalised.
 """
 
@@ -13,10 +13,10 @@ from scipy.linalg import cho_factor, cho_solve
 from panther.errors import InputError
 
 NEWTON_STEPS = 50
-NOTHING, LITTLE = 1e-14, 1e-7  # of the loss, that a Newton step finds: not worth a step, and worth no further one
-ROUNDED = 1e-6  # of the right side: what products in float32 leave of it
-LARGEST = 1e15  # number whose square, a few times, float32 still holds
-ABSENT = -30.0  # logit of a class that was not seen: it never wins
+NOTHING, LITTLE = 1e-14, 1e-7  # Newton decrements relative to the loss: converged before a step, and after one more
+ROUNDED = 1e-6  # relative accuracy of products in float32
+LARGEST = 1e15  # sums of squares of such numbers are finite in float32
+ABSENT = -30.0  # logit of a class without training samples
 
 
 class Coefficients(NamedTuple):
@@ -30,7 +30,7 @@ class Coefficients(NamedTuple):
         return z @ self.beta + self.bias[:, None]
 
     def take(self, kept: np.ndarray) -> "Coefficients":
-        """Those of some weightings."""
+        """Models of some weightings."""
         return Coefficients(self.beta[kept], self.bias[kept])
 
 
@@ -43,8 +43,8 @@ NewtonStep = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np
 def minimise(evaluate: Evaluate, newton_step: NewtonStep, start: np.ndarray) -> np.ndarray:
     """Parameters (W, P) of W convex problems, each by Newton's method with step halving.
 
-    A weak penalty on separable patients, where gradient methods crawl, takes it a dozen steps. A step leaves about the square of what it
-    found, so the one that finds little is taken, and is the last.
+    It takes a dozen steps for a weak penalty on separable patients, where gradient methods are slow. Convergence is quadratic, so the step
+    after a small decrement is the last.
     """
     x = start
     now, scores = evaluate(x)
@@ -63,7 +63,7 @@ def minimise(evaluate: Evaluate, newton_step: NewtonStep, start: np.ndarray) -> 
                 x, now = moved, then
                 break
             size[too_far] /= 2
-            unfinished &= size > 1e-8  # smaller steps: as exact as the arithmetic is
+            unfinished &= size > 1e-8  # smaller steps are rounding
             size[~unfinished & too_far] = 0.0
         unfinished &= decrement > LITTLE * scale
         if not unfinished.any():
@@ -74,12 +74,12 @@ def minimise(evaluate: Evaluate, newton_step: NewtonStep, start: np.ndarray) -> 
 def nearly_newton(product: Product, diagonal: np.ndarray, right: np.ndarray, value: np.ndarray) -> np.ndarray:
     """Newton steps H^-1 g (W, P) by conjugate gradients, from products with the positive definite H and its diagonal (W, P) alone.
 
-    They are the more exact the nearer the minimum (``value`` (W,) is the loss): the error falls faster than in proportion, and far away no
-    effort is lost. Products may be in float32, which takes half the time: the gradient ``right`` decides where the minimum is. Rows come along
-    their principal axes, where the diagonal is nearly the matrix: a handful of products, whatever the penalty.
+    The tolerance decreases towards the minimum (``value`` (W,) is the loss), for superlinear convergence. Products may be in float32, which
+    takes half the time: the minimum depends on the gradient ``right`` only. Along the principal axes of the rows the diagonal is nearly the
+    matrix, so a few products suffice for every penalty.
     """
-    left = (right**2 / diagonal).sum(1) / np.maximum(1.0, np.abs(value))  # about what the loss has still to fall
-    tolerance = np.clip(np.sqrt(left), ROUNDED, 0.1)
+    decrease = (right**2 / diagonal).sum(1) / np.maximum(1.0, np.abs(value))  # estimated decrease of the loss
+    tolerance = np.clip(np.sqrt(decrease), ROUNDED, 0.1)
     x, residual = np.zeros_like(right), right
     direction = scaled = residual / diagonal
     size = np.vecdot(residual, scaled)
@@ -107,7 +107,7 @@ def solve_positive(matrices: np.ndarray, right: np.ndarray) -> np.ndarray:
 def logistic(
     z: np.ndarray, labels: np.ndarray, n_classes: int, strength: float, start: Coefficients | None = None
 ) -> Coefficients:
-    """Logistic regression; classes that are absent get a logit that never wins."""
+    """Logistic regression; absent classes have the logit `ABSENT`."""
     present = np.unique(labels)
     beta, bias = np.zeros((len(z), z.shape[2], n_classes)), np.full((len(z), n_classes), ABSENT)
     if len(present) > 2:
@@ -130,7 +130,7 @@ def logistic(
         p = 0.5 * (1 + np.tanh(0.5 * scores))
         gradient = np.concatenate([sums(p - y, z), (p - y).sum(1, keepdims=True)], 1) + penalty * x
         weight = (p * (1 - p)).astype(rows.dtype)
-        # a sure model has no curvature left in its unpenalised intercept
+        # the curvature of the unpenalised intercept of a confident model may underflow
         diagonal = np.maximum(sums(weight, squares) + penalty, 1e-300)
 
         def product(direction: np.ndarray) -> np.ndarray:
@@ -147,7 +147,7 @@ def logistic(
 
 
 def _rough(z: np.ndarray) -> type[np.floating[Any]]:
-    """Type of products that need not be exact: float32, unless squares would leave its range."""
+    """Type of inexact products: float32, unless squares could overflow."""
     return np.float32 if np.abs(z).max(initial=0.0) < LARGEST else np.float64
 
 
@@ -206,7 +206,7 @@ def ridge_cox(
 
 
 class RiskSets(NamedTuple):
-    """Of patients in decreasing time, where those at risk are all before: groups of equal times."""
+    """Groups of equal times of patients in decreasing time, where risk sets are prefixes."""
 
     ends: np.ndarray  # (G,), last patient of each group
     group: np.ndarray  # (n,)
@@ -215,7 +215,7 @@ class RiskSets(NamedTuple):
 
     @classmethod
     def of(cls, time: np.ndarray, event: np.ndarray) -> "RiskSets":
-        """Of times in decreasing order."""
+        """Risk sets of times in decreasing order."""
         ends = np.append(np.flatnonzero(np.diff(time)), len(time) - 1)
         group, died = np.searchsorted(ends, np.arange(len(time))), event.astype(np.float64)
         return cls(ends, group, np.bincount(group, weights=died, minlength=len(ends)), died)
@@ -230,7 +230,7 @@ class RiskSets(NamedTuple):
         return np.asarray(np.log(self.at_risk(eta)[1]) @ self.deaths - (eta - eta.max(1, keepdims=True)) @ self.died)
 
     def hazard(self, increments: np.ndarray) -> np.ndarray:
-        """Of each patient (W, n): sum of increments (W, G) over the times at which the patient was still at risk."""
+        """Cumulative hazard of each patient (W, n): sum of increments (W, G) over the times at risk."""
         return np.cumsum(increments[:, ::-1], 1)[:, ::-1][:, self.group]
 
 
@@ -269,7 +269,7 @@ class CoxCurvature(NamedTuple):
 
 
 def ridge(z: np.ndarray, values: np.ndarray, strength: float) -> Coefficients:
-    r"""Ridge regression of rows about their mean, along their principal axes, where every coefficient stands alone:
+    r"""Ridge regression of centred rows along their principal axes, where coefficients are independent:
 
     .. math:: \beta_j = \frac{\sum_i z_{ij} y_i}{\sum_i z_{ij}^2 + \lambda}
     """
@@ -279,7 +279,7 @@ def ridge(z: np.ndarray, values: np.ndarray, strength: float) -> Coefficients:
 
 
 def held_out_ridge(z: np.ndarray, values: np.ndarray, strength: float, folds: Sequence[np.ndarray]) -> np.ndarray:
-    r"""Squared errors (W,) of samples that were left out, fold by fold, of the same rows, without another fit:
+    r"""Squared errors (W,) of held-out samples, fold by fold, without further fits:
 
     .. math:: \sum_t \| (I - H)_{tt}^{-1} (y - H y)_t \|^2,\quad H = \frac{1}{n} 1 1^T + Z (Z^T Z + \lambda)^{-1} Z^T
     """
@@ -297,15 +297,15 @@ def held_out_ridge(z: np.ndarray, values: np.ndarray, strength: float, folds: Se
 def cumulative(z: np.ndarray, labels: np.ndarray, n_classes: int, strength: float) -> Coefficients:
     r"""Proportional odds :math:`P(y \le k) = \sigma(\theta_k - z \beta)` with a ridge penalty, as a score and steps (W, r, K - 1).
 
-    Concave in thresholds and coefficients together (Pratt 1981), so Newton's method finds the one optimum. A grade that does not occur has no
-    width: its step is as good as none.
+    Concave in thresholds and coefficients together (Pratt 1981), so Newton's method finds the unique optimum. An absent grade has a step of
+    almost 0.
     """
     present = np.unique(labels)
     grade = np.searchsorted(present, labels)
     fitted = _fitted(z, grade, len(present), strength)
     beta = np.zeros((len(z), z.shape[2], n_classes - 1))
     beta[:, :, 0] = fitted[:, len(present) - 1 :]
-    # threshold between grades k and k + 1 is that between the present grades on its two sides; before the first and after the last: far away
+    # the threshold between grades k and k + 1 is that between the adjacent present grades; before the first and after the last: far away
     theta = fitted[:, : len(present) - 1]
     position = np.searchsorted(present, np.arange(1, n_classes)) - 1  # of the threshold below grade k + 1
     far = -ABSENT
@@ -316,7 +316,7 @@ def cumulative(z: np.ndarray, labels: np.ndarray, n_classes: int, strength: floa
 
 
 def _inverse_softplus(steps: np.ndarray) -> np.ndarray:
-    """Output whose softplus is that step; a step of nothing is one that nothing can be seen of."""
+    """Inverse of softplus; steps have a lower bound above 0."""
     steps = np.maximum(steps, np.exp(ABSENT))
     return steps + np.log(-np.expm1(-steps))
 
@@ -369,7 +369,7 @@ def _fitted(z: np.ndarray, grade: np.ndarray, count: int, strength: float) -> np
 
 
 def _log_between(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    r"""log(sigma(u) - sigma(v)) as a product, in which nothing cancels: :math:`\sigma(u)\, \sigma(-v)\, (1 - e^{v - u})`; NaN where u < v."""
+    r"""log(sigma(u) - sigma(v)) as a product, without cancellation: :math:`\sigma(u)\, \sigma(-v)\, (1 - e^{v - u})`; NaN where u < v."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(-np.logaddexp(0, -u) - np.logaddexp(0, v) + np.log(-np.expm1(v - u)))
 

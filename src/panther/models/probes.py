@@ -1,16 +1,16 @@
-r"""Probes: logistic regression, proportional odds, ridge and ridge Cox regression. Inner cross-validation chooses the penalty, and how much each
-statistic of an embedding counts.
+r"""Probes: logistic regression, proportional odds, ridge and ridge Cox regression. Inner cross-validation chooses the penalty and the weights of
+the statistics of an embedding.
 
-An L2 penalty does not notice a rotation. With n samples of D >> n numbers a model is therefore fitted in the n coordinates of the Gram
+An L2 penalty is invariant to rotations. With n samples of D >> n numbers a model is therefore fitted in the n coordinates of the Gram
 matrix :math:`K = X X^T = U \Lambda U^T`, :math:`Z = U \Lambda^{1/2}`: exactly the same solution, :math:`w = X^T U \Lambda^{-1/2} \beta`, at the cost
 of one D-dimensional product. 1,000 x 32,784 takes seconds.
 
-Where an embedding has several statistics (blocks), their Gram matrices add, :math:`K = \sum_b c_b K_b`: weighing them anew costs no product over D.
+Gram matrices of several statistics (blocks) add up, :math:`K = \sum_b c_b K_b`: other weights need no further product over D.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -30,13 +30,13 @@ from panther.models.probe_solvers import (
 )
 from panther.models.settings import USUAL_LOSS
 
-# Chosen by the protocol of docs/decisions/0009: cautious, because a few dozen patients tell little about weights
+# Chosen by the protocol of docs/decisions/0009; conservative, because a few dozen patients hardly determine weights
 LARGEST_SHARE = 0.7  # of the block that a weighting favours
 EQUAL_PRIOR = 0.5  # prior probability of equal weights
-SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of an embedding, where covariates stand beside it
+SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of an embedding beside covariates
 NOTHING_ADDED = 0.5  # prior probability that an embedding adds nothing to them
-OPTIONAL = "+"  # begins the name of what a method has beside its own numbers
-NOT_NEEDED = 0.9  # prior probability that all of that is left out; docs/decisions/0020
+OPTIONAL = "+"  # prefix of the names of optional blocks
+NOT_NEEDED = 0.9  # prior probability that all optional blocks are left out; docs/decisions/0020
 
 
 class Weighting(NamedTuple):
@@ -47,15 +47,15 @@ class Weighting(NamedTuple):
 
 
 def block_weightings(names: Sequence[str]) -> list[Weighting]:
-    """Weightings to try. Of the statistics of an embedding: equal ones first, then each alone, then each with most of the variance.
+    """Weightings to try: of the statistics of an embedding equal ones first, then each alone, then each with most of the variance.
 
-    Covariates are not one statistic among others: first they stand alone, then beside an embedding whose statistics weigh alike, by shares.
-    Nor are optional blocks: first come the weightings without them, then those with one of them, then those with all.
+    With covariates: these alone, then with shares of an embedding whose statistics have equal weights. With optional blocks: weightings
+    without them, then with one of them, then with all.
     """
     if COVARIATES in names:
         is_covariate = np.array([name == COVARIATES for name in names])
-        beside = [np.where(is_covariate, 1 - share, share / (len(names) - 1)) for share in SHARES]
-        return [Weighting(is_covariate.astype(np.float64), NOTHING_ADDED), *_alike(beside, 1 - NOTHING_ADDED)]
+        shares = [np.where(is_covariate, 1 - share, share / (len(names) - 1)) for share in SHARES]
+        return [Weighting(is_covariate.astype(np.float64), NOTHING_ADDED), *_uniform(shares, 1 - NOTHING_ADDED)]
     optional = [name for name in names if name.startswith(OPTIONAL)]
     if 0 < len(optional) < len(names):
         return _with_optional(names, optional)
@@ -63,30 +63,31 @@ def block_weightings(names: Sequence[str]) -> list[Weighting]:
 
 
 def _with_optional(names: Sequence[str], optional: Sequence[str]) -> list[Weighting]:
-    """Weightings without optional blocks, which have most of the prior: a block has to earn its share."""
-    always = [name not in optional for name in names]
-    choices = [[name == one for name in names] for one in optional]
+    """Weightings without optional blocks, which have most of the prior, and with them."""
+    required = np.array([name not in optional for name in names])
+    choices = [[name == block for name in names] for block in optional]
     choices += [[name in optional for name in names]] if len(optional) > 1 else []
-    weightings = [Weighting(w.shares, w.prior * NOT_NEEDED) for w in _of_statistics(np.array(always))]
-    for used in choices:
-        tried = [w for w in _of_statistics(np.array(always) | used) if w.shares[used].any()]
-        total = sum(w.prior for w in tried) * len(choices) / (1 - NOT_NEEDED)
-        weightings += [Weighting(w.shares, w.prior / total) for w in tried]
+    weightings = [Weighting(w.shares, w.prior * NOT_NEEDED) for w in _of_statistics(required)]
+    for chosen in choices:
+        candidates = [w for w in _of_statistics(required | chosen) if w.shares[chosen].any()]
+        total = sum(w.prior for w in candidates) * len(choices) / (1 - NOT_NEEDED)
+        weightings += [Weighting(w.shares, w.prior / total) for w in candidates]
     return weightings
 
 
 def _of_statistics(used: np.ndarray) -> list[Weighting]:
-    """Weightings of some of the blocks (B,): equal ones first, then each alone, then each with most of the variance."""
+    """Weightings of the used blocks (B,): equal ones first, then each alone, then each with most of the variance."""
     alone = np.eye(len(used))[used]
     equal = used / used.sum()
     if len(alone) == 1:
         return [Weighting(equal, 1.0)]
     most = alone * LARGEST_SHARE + (used - alone) * (1 - LARGEST_SHARE) / (len(alone) - 1)
-    return [Weighting(equal, EQUAL_PRIOR), *_alike([*alone, *most], 1 - EQUAL_PRIOR)]
+    return [Weighting(equal, EQUAL_PRIOR), *_uniform([*alone, *most], 1 - EQUAL_PRIOR)]
 
 
-def _alike(shares: Sequence[np.ndarray], prior: float) -> list[Weighting]:
-    return [Weighting(one, prior / len(shares)) for one in shares]
+def _uniform(shares: Sequence[np.ndarray], prior: float) -> list[Weighting]:
+    """Weightings with equal parts of a prior."""
+    return [Weighting(weighting, prior / len(shares)) for weighting in shares]
 
 
 STRENGTHS = tuple(float(s) for s in 10.0 ** np.arange(-3, 4))  # of the penalty, relative to the embeddings' variance
@@ -96,13 +97,13 @@ NEGLIGIBLE = 1e-3  # posterior probability
 
 @dataclass(frozen=True)
 class Probe:
-    """A fitted linear model; its logits are what a `Task` predicts from."""
+    """A fitted linear model; a `Task` turns its logits into predictions."""
 
     weight: np.ndarray  # (D, K)
     bias: np.ndarray  # (K,)
-    strength: float  # of the penalty, as chosen (the likeliest, where several are averaged)
-    scores: dict[float, float]  # strength -> inner cross-validated loss, smaller is better; empty when none was needed
-    shares: dict[str, float] = field(default_factory=dict)  # statistic -> its share of the variance that the probe sees
+    strength: float  # chosen penalty (of an average: the most probable one)
+    scores: dict[float, float]  # strength -> inner cross-validated loss, smaller is better; empty for a single strength
+    shares: dict[str, float] = field(default_factory=dict)  # statistic -> share of the variance after weighing
 
     def logits(self, x: np.ndarray) -> np.ndarray:
         """Logits (n, K) of rows (n, D)."""
@@ -111,21 +112,13 @@ class Probe:
 
 @dataclass(frozen=True)
 class Search:
-    """How penalty and weights are chosen."""
+    """Settings of the choice of penalty and weights."""
 
-    strengths: Sequence[float] = STRENGTHS  # tried until weaker ones only get worse; one alone is used as it is
+    strengths: Sequence[float] = STRENGTHS  # tried until weaker ones only get worse; a single one is not validated
     folds: int = 5
     groups: np.ndarray | None = None  # (n,), patient of each row: a patient's rows stay in one inner fold
-    blocks: np.ndarray | None = None  # (D,), statistic of each number, where statistics are weighed; None: as they are
+    blocks: np.ndarray | None = None  # (D,), statistic of each number; None: statistics are not weighed
     seed: int = 0
-
-
-class Solve(Protocol):
-    """Fit weightings z (W, n, r) of samples, which are these rows of all, with a penalty, from a neighbour's solution where there is one."""
-
-    def __call__(
-        self, z: np.ndarray, rows: np.ndarray, strength: float, start: Coefficients | None = None
-    ) -> Coefficients: ...
 
 
 Loss = Callable[[Coefficients, np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # model, z, train, test -> (W,)
@@ -134,45 +127,33 @@ Loss = Callable[[Coefficients, np.ndarray, np.ndarray, np.ndarray], np.ndarray] 
 class ProbeModel(NamedTuple):
     """A penalised linear model."""
 
-    strata: np.ndarray  # (n,), what inner folds have alike
-    solve: Solve
+    strata: np.ndarray  # (n,), balanced over inner folds
+    # weightings z (W, n, r), their row numbers, penalty, start (the solution of another penalty, or None)
+    solve: Callable[..., Coefficients]
     loss: Loss | None
-    score: Callable[[float], float] = float  # loss summed over all folds -> minus the log-likelihood
-    # z, strength, rows of each fold -> loss (W,) summed over all folds, of a model that need not be fitted again for it
+    score: Callable[[float], float] = float  # loss summed over all folds -> negative log-likelihood
+    # z, strength, rows of each fold -> loss (W,) summed over all folds, for models with a closed form
     held_out: Callable[[np.ndarray, float, Sequence[np.ndarray]], np.ndarray] | None = None
 
 
 @dataclass(frozen=True)
 class Rotation:
-    """Rows about their mean, in as few coordinates as there are samples; distances and products stay the same."""
+    """Centred rows in at most as many coordinates as there are samples; distances and inner products stay the same."""
 
     z: np.ndarray  # (n, r), of the training rows
     back: Callable[[np.ndarray], np.ndarray]  # coefficients (r, K) -> (D, K)
 
-    @property
-    def variance(self) -> float:
-        """Mean square length of the rows; penalties count relative to it."""
-        return float((self.z**2).sum(1).mean())
-
     def of_unit_variance(self) -> "Rotation":
-        """The same rows, of mean square length 1."""
-        scale = np.sqrt(self.variance) or 1.0
+        """The rows with a mean squared length of 1, to which penalties are relative."""
+        scale = np.sqrt(float((self.z**2).sum(1).mean())) or 1.0
         return Rotation(self.z / scale, lambda beta: self.back(beta / scale))
-
-
-class _Tried(NamedTuple):
-    """One weighting of the blocks with one penalty."""
-
-    weighting: int
-    strength: float
-    log_weight: float  # unnormalised, of prior and cross-validated likelihood
 
 
 def fit_searched(x: np.ndarray, model: ProbeModel, search: Search) -> Probe:
     """Fit a model to rows (n, D): with the best penalty or, where blocks are weighed, averaged over penalties and weights.
 
-    The average is by prior times tempered cross-validated likelihood: the best weighting alone follows noise. An average of linear models is
-    one linear model as well.
+    Models are averaged by prior times tempered cross-validated likelihood, because the best weighting alone overfits. An average of linear
+    models is a linear model.
     """
     x = np.asarray(x, np.float64)
     if not np.isfinite(x).all():
@@ -189,49 +170,46 @@ def fit_searched(x: np.ndarray, model: ProbeModel, search: Search) -> Probe:
         fitted = model.solve(z, np.arange(len(x)), strength)
         weight = rotation.back(fitted.beta[0])
         return Probe(weight, fitted.bias[0] - mean @ weight, strength, scores)
+    return _fit_averaged(centred, mean, blocks, model, search)
+
+
+def _fit_averaged(
+    centred: np.ndarray, mean: np.ndarray, blocks: dict[str, np.ndarray], model: ProbeModel, search: Search
+) -> Probe:
+    """Average of the models of all weightings of the blocks and all penalties."""
     weightings = block_weightings(list(blocks))
     if len(search.strengths) == 1:
         weightings = [Weighting(np.full(len(blocks), 1 / len(blocks)), 1.0)]  # nothing is cross-validated
     weighed = WeighedBlocks(centred, list(blocks.values()))
     rotations = [weighed.rotation(weighting.shares) for weighting in weightings]
-    width = max(rotation.z.shape[1] for rotation in rotations)  # zeros fill up the others, and change nothing
+    width = max(rotation.z.shape[1] for rotation in rotations)  # others are padded with zeros
     z = np.stack([np.pad(r.z, ((0, 0), (0, width - r.z.shape[1]))) for r in rotations])
     all_scores = _cross_validated(z, model, search)
-    tried: list[_Tried] = []
+    candidates = []  # (number of the weighting, strength, log of prior and tempered likelihood)
     for number, (scores, weighting) in enumerate(zip(all_scores, weightings, strict=True)):
         losses = scores or {float(search.strengths[0]): 0.0}
-        tried += [_Tried(number, s, np.log(weighting.prior) - TEMPER * loss) for s, loss in losses.items()]
-    log_weight = np.array([t.log_weight for t in tried])
+        candidates += [(number, s, np.log(weighting.prior) - TEMPER * loss) for s, loss in losses.items()]
+    numbers, strengths, log_weight = map(np.array, zip(*candidates, strict=True))
     probability = np.exp(log_weight - log_weight.max())
     probability[probability < NEGLIGIBLE * probability.sum()] = 0.0
     probability /= probability.sum()
-    weight, bias = _mean_model(rotations, model, tried, probability)
-    shares = probability @ np.array([weightings[t.weighting].shares for t in tried])
-    likeliest = tried[int(probability.argmax())].strength
+    weight, bias = np.zeros(1), np.zeros(1)
+    for number, rotation in enumerate(rotations):
+        used = np.flatnonzero((numbers == number) & (probability > 0))
+        beta = np.zeros(1)
+        for p, strength in zip(probability[used], strengths[used].tolist(), strict=True):
+            fitted = model.solve(rotation.z[None], np.arange(len(centred)), strength)
+            beta, bias = beta + p * fitted.beta[0], bias + p * fitted.bias[0]
+        if len(used):
+            weight = weight + rotation.back(beta)
+    shares = probability @ np.array([weightings[number].shares for number in numbers])
+    likeliest = float(strengths[probability.argmax()])
     named = {name: float(share) for name, share in zip(blocks, shares, strict=True)}
     return Probe(weight, bias - mean @ weight, likeliest, all_scores[0] or {likeliest: 0.0}, named)
 
 
-def _mean_model(
-    rotations: list["Rotation"], model: ProbeModel, tried: list[_Tried], probability: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Weights (D, K) and intercepts (K,), averaged; one product over D for each weighting."""
-    weight, bias = np.zeros(1), np.zeros(1)
-    every = np.arange(len(model.strata))
-    for number, rotation in enumerate(rotations):
-        used = [(t, p) for t, p in zip(tried, probability, strict=True) if t.weighting == number and p > 0]
-        if not used:
-            continue
-        beta = np.zeros(1)
-        for one, p in used:
-            fitted = model.solve(rotation.z[None], every, one.strength)
-            beta, bias = beta + p * fitted.beta[0], bias + p * fitted.bias[0]
-        weight = weight + rotation.back(beta)
-    return weight, bias
-
-
 class WeighedBlocks:
-    """Rows whose blocks of columns are weighed, again and again, without another product over all columns."""
+    """Rows with weighed blocks of columns; the products over all columns are computed once."""
 
     def __init__(self, centred: np.ndarray, blocks: list[np.ndarray]) -> None:
         self.centred, self.blocks = centred, blocks  # (n, D), columns of each block
@@ -241,7 +219,7 @@ class WeighedBlocks:
         self.grams = [part @ part.T for part in parts] if self.wide else []
 
     def rotation(self, shares: np.ndarray) -> Rotation:
-        """Coordinates in which the blocks have these shares of a total variance of 1."""
+        """Coordinates where the blocks have these shares of a total variance of 1."""
         factors = shares / self.variance  # (B,)
         columns = np.zeros(self.centred.shape[1])
         for factor, block in zip(factors, self.blocks, strict=True):
@@ -255,7 +233,7 @@ class WeighedBlocks:
 
 
 def rotate(centred: np.ndarray) -> Rotation:
-    """Coordinates of rows (n, D) about their mean along their principal axes."""
+    """Coordinates of centred rows (n, D) along their principal axes."""
     if centred.shape[1] > centred.shape[0]:
         z, rows = _principal(centred @ centred.T)
         return Rotation(z, lambda beta: centred.T @ (rows @ beta))
@@ -265,7 +243,7 @@ def rotate(centred: np.ndarray) -> Rotation:
 
 
 def _principal(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Coordinates z = U sqrt(L) (n, r) of a Gram matrix U L U^T, and what brings coefficients back to the rows, U / sqrt(L)."""
+    """Coordinates z = U sqrt(L) (n, r) of a Gram matrix U L U^T, and U / sqrt(L), which maps coefficients back to the rows."""
     values, vectors = np.linalg.eigh(gram)
     kept = values > values.max() * 1e-12
     if not kept.any():
@@ -275,7 +253,7 @@ def _principal(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _varying_blocks(centred: np.ndarray, blocks: np.ndarray | None) -> dict[str, np.ndarray]:
-    """Columns of each block that varies at all."""
+    """Columns of each block that is not constant."""
     if blocks is None:
         return {}
     if len(blocks) != centred.shape[1]:
@@ -285,9 +263,9 @@ def _varying_blocks(centred: np.ndarray, blocks: np.ndarray | None) -> dict[str,
 
 
 def _cross_validated(z: np.ndarray, model: ProbeModel, search: Search) -> list[dict[float, float]]:
-    """Of each weighting (W, n, r): summed loss over inner folds, from strong to weak penalties until two in a row were worse.
+    """Loss of each weighting (W, n, r) summed over inner folds, from strong to weak penalties until two in a row are worse.
 
-    One strength needs no scores.
+    A single strength is not validated.
     """
     scores: list[dict[float, float]] = [{} for _ in z]
     if len(search.strengths) == 1:
@@ -296,7 +274,7 @@ def _cross_validated(z: np.ndarray, model: ProbeModel, search: Search) -> list[d
     trains = [np.setdiff1d(np.arange(z.shape[1]), test) for test in parts]
     folds = [z[:, train] for train in trains] if model.held_out is None else []
     starts: list[Coefficients | None] = [None] * len(parts)  # each penalty starts from the model of the stronger one
-    going = np.arange(len(z))
+    active = np.arange(len(z))
     for strength in sorted(map(float, search.strengths), reverse=True):
         if model.held_out is not None:
             total = model.held_out(z, strength, parts)
@@ -307,20 +285,20 @@ def _cross_validated(z: np.ndarray, model: ProbeModel, search: Search) -> list[d
                 starts[number] = fitted = model.solve(folds[number], train, strength, starts[number])
                 losses[number] = model.loss(fitted, z, train, test)
             total = np.where(np.isnan(losses).all(0), np.nan, np.nansum(losses, 0))
-        for n, loss in zip(going, total, strict=True):
+        for n, loss in zip(active, total, strict=True):
             scores[n][strength] = np.inf if np.isnan(loss) else model.score(loss)
-        tried = [list(scores[n].values()) for n in going]
-        better = np.array([len(losses) <= 2 or min(losses[-2:]) <= min(losses) for losses in tried])
+        paths = [list(scores[n].values()) for n in active]
+        better = np.array([len(path) <= 2 or min(path[-2:]) <= min(path) for path in paths])
         if not better.any():
             break
         if not better.all():
-            going, z, folds = going[better], z[better], [fold[better] for fold in folds]
-            starts = [one and one.take(better) for one in starts]
+            active, z, folds = active[better], z[better], [fold[better] for fold in folds]
+            starts = [start and start.take(better) for start in starts]
     return scores
 
 
 def inner_folds(strata: np.ndarray, folds: int, groups: np.ndarray | None, seed: int) -> list[np.ndarray]:
-    """Rows of each inner fold, strata dealt out evenly; rows of one group (patient) stay together."""
+    """Rows of each inner fold, balanced by strata; rows of a group (patient) stay together."""
     names, member = np.unique(np.arange(len(strata)) if groups is None else groups, return_inverse=True)
     folds = min(folds, len(names))
     if folds < 2:
@@ -354,7 +332,7 @@ def fit_logistic(x: np.ndarray, labels: np.ndarray, n_classes: int, **search: An
     def solve(z: np.ndarray, rows: np.ndarray, strength: float, start: Coefficients | None = None) -> Coefficients:
         return logistic(z, labels[rows], n_classes, strength, start)
 
-    # a class with one sample cannot be in both parts: it is scored, at a loss, where it was not seen
+    # a class with one sample cannot be in both parts: it is scored where it was not trained on
     def loss(model: Coefficients, z: np.ndarray, train: np.ndarray, test: np.ndarray) -> np.ndarray:
         logits = model.logits(z[:, test])
         peak = logits.max(2)
@@ -369,7 +347,7 @@ def fit_cox(x: np.ndarray, time: np.ndarray, event: np.ndarray, **search: Any) -
     """Ridge Cox regression (Breslow ties), its penalty chosen by cross-validated partial likelihood.
 
     A fold's score is the partial likelihood of all patients minus that of the fold's training patients (Verweij and van
-    Houwelingen 1993), which does not starve on few events as the left-out patients' own would.
+    Houwelingen 1993), which is defined for few events, unlike that of the left-out patients alone.
     """
     if not np.any(event):
         raise InputError(f"None of the {len(time)} training patients has an event, so no Cox model can be fitted.")
@@ -399,10 +377,10 @@ def fit_ridge(x: np.ndarray, values: np.ndarray, **search: Any) -> Probe:
     def held_out(z: np.ndarray, strength: float, folds: Sequence[np.ndarray]) -> np.ndarray:
         return held_out_ridge(z, values, strength, folds)
 
-    least = 1e-24 * float(np.var(values))  # an exact fit has no noise to be measured by
+    least = 1e-24 * float(np.var(values))  # variance of the noise of an exact fit
 
     def score(squares: float) -> float:
-        # Gaussian noise of the variance that the left-out samples show
+        # Gaussian noise with the variance of the held-out residuals
         return float(0.5 * len(values) * np.log(max(squares / len(values), least)))
 
     model = ProbeModel(Values(values).strata(), solve, None, score, held_out)
@@ -441,25 +419,20 @@ def fit_labels(x: np.ndarray, labels: np.ndarray, **search: Any) -> Probe:
     return Probe(weight, bias, strength, {}, shares)
 
 
-def _standardised(values: np.ndarray) -> np.ndarray:
-    spread = values.std()
-    return (values - values.mean()) / (spread if spread > 0 else 1.0)
-
-
-# by the loss: how to fit, and what of the target; a head of another loss has no closed form
+# by the loss: fit function, and its arguments of a target
 PROBES: dict[str, tuple[Callable[..., Probe], Callable[[Any], tuple[Any, ...]]]] = {
     "cross-entropy": (fit_logistic, lambda target: (target.labels, len(target.names))),
     "ordinal": (fit_cumulative, lambda target: (target.labels, len(target.names))),
     "cox": (fit_cox, lambda target: (target.time, target.event)),
-    "mse": (fit_ridge, lambda target: (_standardised(target.values),)),
+    "mse": (fit_ridge, lambda target: ((target.values - target.values.mean()) / (target.values.std() or 1.0),)),
     "binary-cross-entropy": (fit_labels, lambda target: (target.values,)),
 }
 
 
 def fit_suitable(x: np.ndarray, target: Target, loss: str | None = None, **search: Any) -> Probe:
-    """Fit the probe of a loss, or of the usual one of the target, on training embeddings (n, D), scaled; options as of those above.
+    """Fit the probe of a loss (by default the usual one of the target) on scaled training embeddings (n, D); ``search`` as above.
 
-    Its logits are those of the loss's task: numbers are in standard deviations about the training mean.
+    Its logits are those of the loss's task: values are standardised by the training part.
     """
-    fit, outcome = PROBES[loss or USUAL_LOSS[target.kind]]
-    return fit(x, *outcome(target), **search)
+    fit, arguments = PROBES[loss or USUAL_LOSS[target.kind]]
+    return fit(x, *arguments(target), **search)

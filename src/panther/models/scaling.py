@@ -1,17 +1,17 @@
-r"""Scaling embeddings before a head sees them; by default share-weighted, one number per kind of statistic.
+r"""Scaling of embeddings before a head; by default share-weighted, with one scale per kind of statistic.
 
-The danger in standardising every coordinate: a prototype that is nearly absent from the training slides has a mean and a
-variance that hardly vary there; divided by their tiny deviation they explode on a test slide that has it. The danger in one
-number for all: C proportions are lost among 2 C d other numbers. The danger in taking all prototypes alike: a prototype that holds three
-patches of a slide has a mean and a variance that are noise; in the raw embedding they count as much as those of three hundred. With
-`share-weighted` the parameters of a component are weighted by the square root of its share, so that distances are
+Standardising every coordinate is unstable: the mean and variance of a prototype that is nearly absent from the training slides hardly vary
+there, and divided by their tiny deviation they explode on a test slide that has it. With a single scale, C proportions are lost among 2 C d
+other numbers. With equal weights of all prototypes, the noisy mean and variance of a prototype with three patches in a slide count as much
+as those of three hundred. With `share-weighted` the parameters of a component are weighted by the square root of its share, so that
+distances are
 
 .. math:: \sum_c \Big(\sqrt{\pi_c} - \sqrt{\pi'_c}\Big)^2,\quad \sum_c \big\|\sqrt{\pi_c} (\mu_c - m_c) - \sqrt{\pi'_c} (\mu'_c - m_c)\big\|^2
 
-and likewise for the variances; m and V are the training slides' usual parameters. The mean of all patches, :math:`\sum_c \pi_c \mu_c`, is kept
-beside them: where single tissues are too small to be judged, it is the best that is known. Measured in `docs/decisions/0005`, `0007`, `0009`.
+and likewise for the variances; m and V are the mean parameters of the training slides. The mean of all patches, :math:`\sum_c \pi_c \mu_c`,
+is added: where single tissues are too small, it is the best estimate. Measured in `docs/decisions/0005`, `0007`, `0009`.
 
-Representations that stand side by side are scaled each by itself, then all to the same total variance.
+Representations side by side are scaled separately, then to the same total variance.
 """
 
 import math
@@ -38,15 +38,15 @@ SLIDE_MEAN = "slide mean"
 
 
 class UsualMixture(NamedTuple):
-    """What the training slides have in common, each slide counting by its share of the prototype."""
+    """Mean parameters of the training slides, weighted by their shares of the prototype."""
 
     means: Tensor  # (C, d)
     variances: Tensor  # (C, d)
-    parts: Tensor  # (C, d), usual pi_c mu_c: what each prototype adds to a slide's mean
+    parts: Tensor  # (C, d), mean of pi_c mu_c: the contribution of each prototype to a slide's mean
 
 
 def mixture_shape(columns: Columns | None) -> tuple[int, int] | None:
-    """(C, d) where the numbers are all of a mixture, [pi_c, mu_c, Sigma_c] of each prototype; None where they are something else."""
+    """(C, d) of a whole mixture, [pi_c, mu_c, Sigma_c] of each prototype; None for other columns."""
     if columns is None or len(columns) == 0:
         return None
     count = max(1, 1 + columns[-1][0])
@@ -60,14 +60,14 @@ def split(x: Tensor, count: int, dim: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def usual_mixture(blocks: Iterable[Tensor], count: int, dim: int) -> UsualMixture:
-    """Usual parameters of training embeddings, given in blocks of rows (n, C (1 + 2 d)); a prototype that no slide has keeps their plain mean."""
+    """Mean parameters of training embeddings in blocks of rows (n, C (1 + 2 d)); unweighted for prototypes with no patch."""
     weighed = torch.zeros(count, 1 + 2 * dim, dtype=torch.float64)  # sums of pi [1, mu, Sigma]
     plain, rows = torch.zeros_like(weighed), 0
     for x in blocks:
         weights, means, variances = split(x.double(), count, dim)
-        one = torch.cat([torch.ones_like(weights), means, variances], -1)
-        weighed += (weights * one).sum(0)
-        plain += one.sum(0)
+        parameters = torch.cat([torch.ones_like(weights), means, variances], -1)
+        weighed += (weights * parameters).sum(0)
+        plain += parameters.sum(0)
         rows += len(x)
     mass, sums = torch.where(weighed[:, :1] > 0, weighed, plain).split([1, 2 * dim], -1)
     means, variances = (sums / mass).split(dim, -1)
@@ -91,18 +91,18 @@ def share_weighted_columns(count: int, dim: int) -> tuple[tuple[int, str, int], 
     return (*mixture_columns(tuple(range(count)), dim), *((-1, SLIDE_MEAN, j) for j in range(dim)))
 
 
-ROWS = 64  # read at a time: embeddings may be memory maps
+ROWS = 64  # per read: embeddings may be memory maps
 
 
 @dataclass(frozen=True)
 class Scaler:
-    """A fitted scaling, x -> (r(x) - shift) / scale; r is the identity, a reduction, or weights a mixture by its shares."""
+    """A fitted scaling, x -> (r(x) - shift) / scale; r is the identity, a reduction, or the weighting of a mixture by its shares."""
 
     shift: Tensor  # (D',)
     scale: Tensor  # (D',)
-    usual: UsualMixture | None = None  # of the training slides; with it D' = D + d, else D' = D
-    weigh: bool = False  # whether a probe may weigh the statistics against each other
-    reduction: Reduction | None = None  # by what the training rows say; then D' is its width
+    usual: UsualMixture | None = None  # of the training slides; then D' = D + d, else D' = D
+    weigh: bool = False  # whether a probe may weigh the statistics
+    reduction: Reduction | None = None  # fitted on training rows; then D' is its width
 
     def __call__(self, x: Tensor) -> Tensor:
         """Scale rows (..., D), as float32 (or as the scaling itself is)."""
@@ -117,19 +117,19 @@ class Scaler:
 
     @property
     def dim_in(self) -> int:
-        """How many numbers an embedding has."""
+        """Width of an embedding."""
         if self.reduction is not None:
             return len(self.reduction.mean)
         return len(self.shift) - (0 if self.usual is None else self.usual.means.shape[1])
 
     def columns(self, columns: Columns) -> Columns:
-        """Prototype, statistic and dimension of each scaled number, given those of the embedding."""
+        """Prototype, statistic and dimension of each scaled number, from those of the embedding."""
         if self.reduction is not None:
             return [(-1, "component", j) for j in range(len(self.shift))]
         return columns if self.usual is None else share_weighted_columns(*self.usual.means.shape)
 
     def blocks(self, columns: Columns) -> np.ndarray | None:
-        """Statistic of each scaled number (D',), where a probe may weigh statistics against each other."""
+        """Statistic of each scaled number (D',), where a probe may weigh the statistics."""
         return np.array([statistic for _, statistic, _ in self.columns(columns)]) if self.weigh else None
 
     def double(self) -> "Scaler":
@@ -158,10 +158,10 @@ class Scaler:
 
 
 class Fits(Protocol):
-    """Settings of a scaling, and how it is fitted."""
+    """Settings of a scaling."""
 
     def fit(self, x: Tensor | np.ndarray, columns: Columns | None = None) -> Scaler:
-        """Fit on training rows (n, D), and on nothing else."""
+        """Fit on training rows (n, D)."""
 
 
 scalers: Registry[Callable[..., Fits], Nothing] = Registry("scaling", Nothing)
@@ -174,27 +174,25 @@ class BlockScaler:
 
     .. math:: s_b^2 = \frac{1}{|b|} \sum_{j \in b} \mathrm{Var}_{train}(x_j)
 
-    Relations within a block, between prototypes and between dimensions, stay as they are. Without columns (embeddings
-    of unknown make) the whole vector is one block.
+    Ratios within a block, between prototypes and between dimensions, are preserved. Without columns (unknown embeddings) the
+    whole vector is one block.
     """
-
-    centre: bool = True  # subtract the training mean: a shift, which harms nothing
 
     def fit(self, x: Tensor | np.ndarray, columns: Columns | None = None) -> Scaler:
         """Fit on training rows (n, D)."""
         mean, variance = moments(x)
-        return _finished(mean if self.centre else torch.zeros_like(mean), _block_variance(variance, columns))
+        return _scaler(mean, _block_variance(variance, columns))
 
 
 @scalers.register("balanced")
 @dataclass(frozen=True)
 class BalancedScaler:
-    r"""One number per statistic, such that every statistic has the same total variance, whatever its number of columns.
+    r"""One number per statistic, such that every statistic has the same total variance, for any number of columns.
 
     .. math:: s_b^2 = \frac{B}{D} \sum_{j \in b} \mathrm{Var}_{train}(x_j)
 
-    with B statistics and D columns. C proportions weigh as much as C d means: by block a penalised head has to find them among 2 d times as
-    many numbers of the same size. Statistics of one kind (`tail_share`, `tail_mean`) count as one, and within it every number alike.
+    with B statistics and D columns. C proportions weigh as much as C d means; with `block` they are few among 2 d times as many numbers of
+    the same size. Statistics of one kind (`tail_share`, `tail_mean`) count as one.
     """
 
     def fit(self, x: Tensor | np.ndarray, columns: Columns | None = None) -> Scaler:
@@ -207,7 +205,7 @@ class BalancedScaler:
 class ShareWeightedScaler:
     r"""Share-weighted mixtures (:mod:`panther.models.scaling`), four statistics of the same total variance.
 
-    Embeddings that are no whole mixture (other methods; the readouts wa, top, bottom) are scaled as by `balanced`.
+    Other embeddings (other methods; the readouts wa, top, bottom) are scaled by `balanced`.
     """
 
     weigh: bool = True  # whether a probe weighs the statistics by inner cross-validation
@@ -225,7 +223,7 @@ class ShareWeightedScaler:
 @scalers.register("coordinate")
 @dataclass(frozen=True)
 class CoordinateScaler:
-    r"""Every coordinate by its own deviation, shrunk towards its block's: :math:`s_j^2 = (1-\lambda) \mathrm{Var}(x_j) + \lambda s_b^2`."""
+    r"""Deviation of each coordinate, shrunk towards its block's: :math:`s_j^2 = (1-\lambda) \mathrm{Var}(x_j) + \lambda s_b^2`."""
 
     shrinkage: float = 0.5  # lambda: 0 is plain standardisation, 1 is `block`
 
@@ -234,13 +232,13 @@ class CoordinateScaler:
             raise InputError(f"shrinkage: {self.shrinkage}, expected 0 (plain standardisation) to 1 (by block)")
 
     def fit(self, x: Tensor | np.ndarray, columns: Columns | None = None) -> Scaler:
-        """Fit on training rows (n, D); warns."""
+        """Fit on training rows (n, D), with a warning."""
         warnings.warn(
             "Scaling every coordinate lets nearly absent prototypes explode; compare with 'block'.", stacklevel=2
         )
         mean, variance = moments(x)
         block = _block_variance(variance, columns)
-        return _finished(mean, (1 - self.shrinkage) * variance + self.shrinkage * block)
+        return _scaler(mean, (1 - self.shrinkage) * variance + self.shrinkage * block)
 
 
 @scalers.register("none")
@@ -254,7 +252,7 @@ class NoScaler:
 
 
 def moments(x: Tensor | np.ndarray, read: Callable[[Tensor], Tensor] | None = None) -> tuple[Tensor, Tensor]:
-    """Mean and variance of each column (of what is read of the rows), float64, in two passes over blocks of rows; NaN is refused."""
+    """Mean and variance of each column of the rows, after ``read``, float64, in two passes over blocks of rows; NaN is refused."""
     if len(x) == 0:
         raise InputError("There are no training rows to fit the scaling on")
     square = torch.zeros(1, dtype=torch.float64)
@@ -290,12 +288,12 @@ def build_scaler(name: str, options: Mapping[str, Any] | None = None) -> Fits:
 
 
 def _balanced(mean: Tensor, variance: Tensor, columns: Columns | None) -> Scaler:
-    """Every kind of statistic the same total variance."""
+    """Scaling with the same total variance of every kind of statistic."""
     member, names = _statistics(columns, len(variance))
     kinds = sorted({kind_of(name) for name in names})
     kind = torch.tensor([kinds.index(kind_of(name)) for name in names])[member]
     size = torch.bincount(kind)
-    return _finished(mean, _mean_of_each(variance, member) * (size * len(size) / size.sum())[kind])
+    return _scaler(mean, _mean_of_each(variance, member) * (size * len(size) / size.sum())[kind])
 
 
 def _block_variance(variance: Tensor, columns: Columns | None) -> Tensor:
@@ -309,16 +307,16 @@ def _mean_of_each(variance: Tensor, member: Tensor) -> Tensor:
 
 
 def kind_of(statistic: str) -> str:
-    """What a statistic is of: `tail` of `tail_share`.
+    """Kind of a statistic: `tail` of `tail_share`.
 
-    A single number that divides the training slides without fail is the first to fail on others. With a fifth of the tail's variance each, its
+    A single number that separates the training slides perfectly is unreliable on others. With a fifth of the tail's variance each, its
     share and its excess moved the threshold of every test slide (`docs/decisions/0020`).
     """
     return statistic.partition("_")[0]
 
 
 def _statistics(columns: Columns | None, width: int) -> tuple[Tensor, list[str]]:
-    """Which statistic each column is of (D,), and their names in order; without columns all are one."""
+    """Number of the statistic of each column (D,), and the names of the statistics; without columns there is one."""
     if columns is None:
         return torch.zeros(width, dtype=torch.int64), [""]
     if len(columns) != width:
@@ -329,9 +327,9 @@ def _statistics(columns: Columns | None, width: int) -> tuple[Tensor, list[str]]
     return torch.from_numpy(np.fromiter(map(number.__getitem__, statistics), np.int64, width)), names
 
 
-def _finished(shift: Tensor, variance: Tensor) -> Scaler:
+def _scaler(shift: Tensor, variance: Tensor) -> Scaler:
     scale = variance.sqrt()
-    return Scaler(shift.float(), torch.where(scale > 1e-12, scale, 1.0).float())  # a constant stays what it is
+    return Scaler(shift.float(), torch.where(scale > 1e-12, scale, 1.0).float())  # constants are only shifted
 
 
 def _blocks(x: Tensor | np.ndarray, read: Callable[[Tensor], Tensor] | None = None) -> Iterator[Tensor]:
@@ -341,15 +339,12 @@ def _blocks(x: Tensor | np.ndarray, read: Callable[[Tensor], Tensor] | None = No
         yield block if read is None else read(block)
 
 
-UNSCALED = "none"  # the scaling that leaves embeddings as they are
-
-
 class Part(NamedTuple):
-    """Numbers that are scaled by themselves."""
+    """Columns that are scaled separately."""
 
     columns: Columns
     method: Named
-    optional: bool = False  # whether it is of an optional block, which follows the method's own numbers
+    optional: bool = False  # whether it is an optional block of the method
 
 
 @dataclass(frozen=True)
@@ -357,28 +352,28 @@ class JointScaler:
     """Scalings of several representations, from left to right."""
 
     parts: tuple[Scaler, ...]
-    optional: tuple[bool, ...] = ()  # of each part, whether it is of an optional block; a fitted probe needs it no more
+    optional: tuple[bool, ...] = ()  # whether each part is an optional block; used only while a probe is fitted
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Scale rows (..., D), each part of them by its own scaling."""
+        """Scale rows (..., D) part by part."""
         if x.shape[-1] != sum(self._widths):
             raise InputError(f"The embedding has {x.shape[-1]} numbers, the scaling {sum(self._widths)}")
         pieces = x.split(self._widths, -1)
         return torch.cat([part(piece) for part, piece in zip(self.parts, pieces, strict=True)], -1)
 
     def columns(self, columns: Columns) -> Columns:
-        """Part and statistic of each scaled number; none belongs to one prototype, because other parts have none."""
+        """Part and statistic of each scaled number; the prototype is always -1, because other parts have none."""
         parts = enumerate(self.columns_of_parts(columns))
         return [(-1, f"{number} {statistic}", j) for number, part in parts for j, (_, statistic, _) in enumerate(part)]
 
     def blocks(self, columns: Columns) -> np.ndarray:
-        """Part (and statistic, where it is weighed) of each scaled number: a probe weighs the parts against each other."""
+        """Name of the block of each scaled number, its part (and statistic, where it is weighed): a probe weighs the blocks."""
         names = []
         for number, (part, scaled) in enumerate(zip(self.parts, self.columns_of_parts(columns), strict=True)):
-            sign = OPTIONAL if self.optional[number] else ""
+            prefix = OPTIONAL if self.optional[number] else ""
             for _, statistic, _ in scaled:
-                plain = f"{number} {statistic if part.weigh else ''}"
-                names.append(sign + (statistic if statistic == COVARIATES else plain))
+                name = f"{number} {statistic if part.weigh else ''}"
+                names.append(prefix + (statistic if statistic == COVARIATES else name))
         return np.array(names)
 
     def state(self) -> dict[str, Tensor]:
@@ -399,12 +394,12 @@ AnyScaler = Scaler | JointScaler
 
 
 def scaler_parts(scaler: AnyScaler) -> tuple[Scaler, ...]:
-    """Scalings of what stands side by side, from left to right; one where there is nothing beside."""
+    """Scalings of the parts of an embedding, from left to right."""
     return scaler.parts if isinstance(scaler, JointScaler) else (scaler,)
 
 
 def fit_scaler(scaling: Named, x: Tensor | np.ndarray, blocks: Sequence[Block]) -> AnyScaler:
-    """Scaling of training rows (n, D), which are these blocks side by side."""
+    """Scaling of training rows (n, D) of these blocks side by side."""
     parts = [
         Part(columns, block.method, number > 0) for block in blocks for number, columns in enumerate(block.parts())
     ]
@@ -412,7 +407,7 @@ def fit_scaler(scaling: Named, x: Tensor | np.ndarray, blocks: Sequence[Block]) 
 
 
 def fit_parts(scaling: Named, x: Tensor | np.ndarray, parts: Sequence[Part]) -> AnyScaler:
-    """Scaling of training rows (n, D), which are these parts side by side, each after its reduction where it has one."""
+    """Scaling of training rows (n, D) of these parts side by side; parts with a reduction are reduced first."""
     fits, fitted, start = build_scaler(scaling.name, scaling.options), [], 0
     for part in parts:
         rows, start = x[:, start : start + len(part.columns)], start + len(part.columns)
@@ -424,8 +419,8 @@ def fit_parts(scaling: Named, x: Tensor | np.ndarray, parts: Sequence[Part]) -> 
             fitted.append(replace(fits.fit(reduced), reduction=reduction))
     if len(fitted) == 1:
         return fitted[0]
-    if scaling.name != UNSCALED:
-        # a scaled part of D numbers has a total variance of D: without this the widest would be all that a head sees
+    if scaling.name != "none":
+        # a scaled part of D numbers has a total variance of D: without this the widest part would dominate
         mean = sum(len(part.shift) for part in fitted) / len(fitted)
         fitted = [replace(part, scale=part.scale * math.sqrt(len(part.shift) / mean)) for part in fitted]
     return JointScaler(tuple(fitted), tuple(part.optional for part in parts))

@@ -1,4 +1,4 @@
-"""Methods, heads, losses and scalings as names with settings; settings of training, and those of the paper by name (section 4, supplement)."""
+"""Methods, heads, losses and scalings as names with settings; settings of training, and presets of the paper (section 4, supplement)."""
 
 import json
 import math
@@ -21,23 +21,22 @@ class Named(Strict):
 
     name: str
     options: dict[str, Any] = Field(default_factory=dict)
-    label: str | None = None  # what tables call it
+    label: str | None = None  # title in tables
 
     @property
     def title(self) -> str:
-        """What tables call it: the label, or the name with its settings."""
+        """Title in tables: the label, or the name with its settings."""
         if self.label:
             return self.label
-        settings = ", ".join(f"{name} {_shown(value)}" for name, value in self.options.items())
-        return self.name + (f" ({settings})" if settings else "")
+        settings = []
+        for name, value in self.options.items():
+            values = value if isinstance(value, (list, tuple)) else [value]
+            settings.append(f"{name} {' + '.join(map(str, values))}")
+        return self.name + (f" ({', '.join(settings)})" if settings else "")
 
     def key(self) -> str:
-        """Text that is the same for the same name and settings."""
+        """Identity of name and settings, as text."""
         return json.dumps([self.name, self.options], sort_keys=True)
-
-
-def _shown(value: Any) -> str:
-    return " + ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def as_named(value: Any) -> Any:
@@ -56,7 +55,7 @@ def _adapters(kind: type) -> dict[str, TypeAdapter[Any]]:
 
 
 def check_field(kind: type, name: str, value: Any) -> None:
-    """Refuse a value that is not of the type of a field, or out of its bounds."""
+    """Refuse a value of another type than the field's, or out of its bounds."""
     try:
         _adapters(kind)[name].validate_python(value, strict=True)
     except ValidationError as error:
@@ -65,12 +64,11 @@ def check_field(kind: type, name: str, value: Any) -> None:
 
 
 def changed(settings: T, values: Mapping[str, Any]) -> T:
-    """Settings with other values, of the types of their fields."""
+    """Settings with other values, which are checked."""
     kind: Any = type(settings)
-    known = _adapters(kind)
     for name, value in values.items():
-        if name not in known:
-            raise InputError(f"there is no setting {name!r}; {suggestion(name, known)}")
+        if name not in _adapters(kind):
+            raise InputError(f"there is no setting {name!r}; {suggestion(name, _adapters(kind))}")
         check_field(kind, name, value)
     return replace(settings, **values)  # type: ignore[type-var]
 
@@ -82,25 +80,25 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """How a network is trained."""
+    """Settings of the training of a network."""
 
     epochs: Count = 20
     batch_size: Count = 32
-    accumulate: Count = 1  # batches whose gradients are averaged for one step
-    # steps of the optimiser: fewer batches make a step, then there are more epochs, until there are so many
+    accumulate: Count = 1  # batches per step of the optimiser, whose gradients are averaged
+    # least number of steps of the optimiser: first `accumulate` is lowered, then `epochs` is raised
     min_steps: Whole = 0
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-4
     weight_decay: NotNegative = 1e-5
     decay_biases: bool = True  # weight decay of biases and gains too
-    input_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0  # share of the input's numbers that each step does not see
+    input_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0  # of the embedding or the features
     shuffle: bool = True  # embeddings in a new order every epoch
     warmup_epochs: Whole = 1  # linear from 0; then cosine to 0
-    patience: Count | None = None  # epochs without a better validation value before stopping; None trains to the end
-    min_epochs: Whole = 0  # no stopping before
-    keep: Literal["last", "best"] = "last"  # the last epoch, or that of the best validation value
+    patience: Count | None = None  # epochs without a lower validation loss before stopping; None: no early stopping
+    min_epochs: Whole = 0  # before early stopping
+    keep: Literal["last", "best"] = "last"  # parameters of the last epoch, or of the lowest validation loss
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 1
     device: str = "cpu"
-    mixed_precision: bool = False  # bfloat16 where that is safe; on a GPU only
+    mixed_precision: bool = False  # autocast to bfloat16; on a GPU only
 
     def __post_init__(self) -> None:
         make_plain(self)
@@ -111,7 +109,7 @@ class TrainSettings:
                 raise InputError(f"{name}: {getattr(self, name)}, expected 0 to epochs ({self.epochs})")
 
     def for_batches(self, number: int) -> "TrainSettings":
-        """With accumulation and epochs that make the least number of steps, for so many batches an epoch."""
+        """Settings with accumulation and epochs that give `min_steps`, for this number of batches per epoch."""
         if not self.min_steps:
             return self
         accumulate = max(1, min(self.accumulate, self.epochs * number // self.min_steps))
@@ -119,12 +117,12 @@ class TrainSettings:
         return replace(self, accumulate=accumulate, epochs=epochs, min_steps=0)
 
     def changed(self, values: Mapping[str, Any]) -> "TrainSettings":
-        """With some settings instead; where epochs or accumulation are among them, they are kept, and a batch is a step unless they say else."""
-        fixed = self.min_steps and {"epochs", "accumulate"} & set(values)
-        return replace(self, **{**({"accumulate": 1, "min_steps": 0} if fixed else {}), **values})
+        """Settings with other values; explicit epochs or accumulation are not adapted to `min_steps`."""
+        is_explicit = self.min_steps and {"epochs", "accumulate"} & set(values)
+        return replace(self, **{**({"accumulate": 1, "min_steps": 0} if is_explicit else {}), **values})
 
     def rate(self, progress: float) -> float:
-        """Learning rate after that many epochs (a fraction counts): linear warm-up, then half a cosine down to 0."""
+        """Learning rate after a (fractional) number of epochs: linear warm-up, then half a cosine down to 0."""
         if progress < self.warmup_epochs:
             return self.learning_rate * progress / self.warmup_epochs
         rest = max(self.epochs - self.warmup_epochs, 1e-12)
@@ -133,7 +131,7 @@ class TrainSettings:
 
 @dataclass(frozen=True)
 class Preset:
-    """A whole recipe: how to train, which loss with which settings, which structured head."""
+    """Settings of training, loss and head."""
 
     train: TrainSettings
     loss: str
@@ -143,9 +141,9 @@ class Preset:
 
 _CLASSIFICATION = TrainSettings(epochs=20, batch_size=32, patience=10, keep="best")
 _SURVIVAL = TrainSettings(epochs=50, batch_size=64)
-# bags differ in size, so a batch is one bag; the paper names accumulation for classification only
+# bags differ in size, so a batch is one bag; the paper has gradient accumulation for classification only
 _BAGS: dict[str, Any] = {"batch_size": 1, "epochs": 20}
-# chosen by the protocol of benchmarks/mil_steps.py: in small cohorts 32 bags a step leave a network near where it started
+# chosen by the protocol of benchmarks/mil_steps.py: in small cohorts 32 bags per step are too few steps
 _STEPS: dict[str, Any] = {"accumulate": 32, "min_steps": 1000}
 _BINS = MappingProxyType({"n_bins": 4, "alpha": 0.5})
 
@@ -165,7 +163,7 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-# Losses of a kind of target where none is named: of heads on embeddings, and of networks where that differs
+# Default losses of heads on embeddings, and of networks
 USUAL_LOSS: dict[str, str] = {
     "classification": "cross-entropy",
     "survival": "cox",
@@ -176,12 +174,14 @@ USUAL_NETWORK_LOSS: dict[str, str] = {**USUAL_LOSS, "survival": "nll"}
 
 
 def usual_preset(kind: str, *, network: bool) -> str:
-    """Preset of a kind of target: heads of classes and survival train as in the paper, networks as long as they need."""
-    return f"{'paper' if kind in ('classification', 'survival') and not network else 'usual'}{'-mil' if network else ''}-{kind}"
+    """Default preset of a kind of target: that of the paper for classification and survival on embeddings."""
+    if network:
+        return f"usual-mil-{kind}"
+    return f"paper-{kind}" if kind in ("classification", "survival") else f"usual-{kind}"
 
 
 def preset(name: str) -> Preset:
-    """Preset of that name, or a sentence that lists the known ones."""
+    """Preset by name."""
     if name not in PRESETS:
         raise InputError(f"There is no training preset {name!r}; {suggestion(name, PRESETS)}")
     return PRESETS[name]

@@ -1,9 +1,9 @@
-"""Tasks: what a network's outputs mean, how they are trained and judged. With them no code asks "is this survival?".
+"""Tasks: the meaning of a network's outputs, their loss and their metrics, so that no other code distinguishes kinds of targets.
 
 Everything that a task learns (classes, time bins, units) is fixed by `fit` on the training target alone. A task is a frozen value
-that can be written as plain settings and made again from them.
+that can be written as plain settings and restored from them.
 
-A network of numbers learns the value in units of the training part's standard deviation about its mean, so that learning rates and Huber's
+Regression is standardised: the network predicts (value - mean) / standard deviation of the training part, so that learning rates and Huber's
 threshold mean the same for a percentage and for a count of cells; predictions are in the units of the table.
 """
 
@@ -29,8 +29,7 @@ Prediction = Mapping[str, np.ndarray]  # first axis: samples
 Reference = tuple[Prediction, Any] | None  # predictions and target of the training part
 Counts = np.ndarray | None  # (..., n), how often each sample counts
 Scores = dict[str, np.ndarray]
-Known = tuple[Prediction, Survival]  # of the training part
-KINDS: dict[Kind, str] = {  # in words
+KINDS: dict[Kind, str] = {  # for messages
     "classification": "classes",
     "survival": "survival times",
     "regression": "values",
@@ -39,78 +38,74 @@ KINDS: dict[Kind, str] = {  # in words
 
 
 class Task(ABC):
-    """What outputs mean. `name` is what a study file says, e.g. ``loss: cox``."""
+    """A loss, its predictions and their metrics. `name` is that of the loss in a study file, e.g. ``loss: cox``."""
 
     name: ClassVar[str]
-    kind: ClassVar[Kind]  # of its target
-    output: ClassVar[str]  # array of a prediction that holds the numbers of `output_names`
-    compares: ClassVar[bool] = False  # the loss compares samples of a batch: one sample at a time teaches nothing
+    kind: ClassVar[Kind]  # of the target
+    names: tuple[str, ...]  # of the predicted numbers: classes, labels, `risk`, or `value`
+    output: ClassVar[str]  # key of a prediction: the array of these numbers
+    compares: ClassVar[bool] = False  # the loss compares samples of a batch: batches of one sample have no gradient
 
     @classmethod
     @abstractmethod
     def fit(cls, target: Any, **options: Any) -> Self:
-        """Task for this training target; refuses a target that nothing can be learnt from."""
+        """Task of a training target; constant targets are refused."""
 
     @property
-    @abstractmethod
     def n_outputs(self) -> int:
-        """Logits a sample."""
-
-    @property
-    @abstractmethod
-    def output_names(self) -> tuple[str, ...]:
-        """What the numbers of a prediction are: classes, labels, `risk`, or `value`."""
+        """Logits per sample."""
+        return len(self.names)
 
     @abstractmethod
     def encode(self, target: Any) -> dict[str, Tensor]:
-        """Target as tensors, first axis samples: the `batch` that `loss` is given."""
+        """Target as tensors, first axis samples: the `batch` of `loss`."""
 
     @abstractmethod
     def decode(self, batch: Mapping[str, Tensor]) -> Target:
-        """Target again from its tensors."""
+        """Target from its tensors."""
 
     @abstractmethod
     def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-        """Loss of logits (B, n_outputs), one number."""
+        """Loss of logits (B, n_outputs), a scalar."""
 
     @abstractmethod
     def predict(self, logits: Tensor) -> dict[str, np.ndarray]:
         """Predictions as arrays, first axis samples."""
 
-    @abstractmethod
     def columns(self, prediction: Prediction) -> dict[str, Any]:
         """Predictions as columns of a table."""
+        return {f"probability_{name}": p for name, p in zip(self.names, prediction[self.output].T, strict=True)}
 
     @abstractmethod
     def judge(self, prediction: Prediction, target: Any, reference: Reference = None, counts: Counts = None) -> Scores:
-        """The metrics of `judged`, NaN where one is not defined; `counts` (..., n) says how often each sample counts.
+        """Metrics of `judged`, NaN where undefined; `counts` (..., n) are the frequencies of the samples, 1 by default.
 
-        One number for each of the counts, (...,), so that thousands of resamples are one call; without them each sample counts once.
+        Each metric has shape (...,), so that thousands of resamples are one call.
         """
 
     def metrics(self, prediction: Prediction, target: Any, reference: Reference = None) -> dict[str, float]:
-        """All metrics of predictions, also those without an interval; some need the reference."""
+        """All metrics of predictions, also those without intervals; some need the reference."""
         return {name: float(value) for name, value in self.judge(prediction, target, reference).items()}
 
     @property
     def judged(self) -> tuple[str, ...]:
-        """Metrics that get intervals and comparisons."""
+        """Metrics with intervals and comparisons."""
         return metrics.PRINTED[self.kind]
 
     def numbers(self, prediction: Prediction) -> np.ndarray:
-        """The numbers of predictions (n, len(output_names))."""
-        return prediction[self.output].reshape(-1, len(self.output_names))
+        """The numbers of predictions (n, len(names))."""
+        return prediction[self.output].reshape(-1, len(self.names))
 
     def settings(self) -> dict[str, Any]:
-        """Plain values from which :func:`load_task` makes this task again."""
+        """Plain values from which :func:`load_task` restores this task."""
         return {"loss": self.name, **asdict(self)}  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """What is known of a task."""
+    """Metadata of a task."""
 
-    target: type[Any]  # what it is trained on: classes, survival, values, labels
+    target: type[Any]  # of the training: classes, survival, values, labels
     options: tuple[str, ...]  # names of the settings
 
 
@@ -118,7 +113,7 @@ tasks: Registry[type[Task], TaskInfo] = Registry("loss", TaskInfo)
 
 
 def fit_task(name: str, target: Target, **options: Any) -> Any:
-    """Task of that loss for a training target; refuses a loss for another kind of target, and unknown options."""
+    """Task of a loss for a training target; losses of other kinds of targets and unknown options are refused."""
     entry = tasks.entry(name)
     if not isinstance(target, entry.metadata.target):
         suitable = " or ".join(e.name for e in tasks if isinstance(target, e.metadata.target))
@@ -127,7 +122,7 @@ def fit_task(name: str, target: Target, **options: Any) -> Any:
     return entry.value.fit(target, **options)
 
 
-# what a loss is tried on; no result depends on it
+# for checks of settings before the data are read
 _EXAMPLES: dict[Kind, Target] = {
     "classification": Classes(("a", "b"), np.array([0, 1] * 4)),
     "survival": Survival(np.arange(1.0, 65.0), np.ones(64, bool)),
@@ -142,23 +137,23 @@ def loss_names(kind: Kind | None = None) -> list[str]:
 
 
 def check_loss(name: str, options: Mapping[str, Any], kind: Kind) -> None:
-    """Refuse an unknown loss, one for another kind of target, and settings that it does not take."""
-    # one weight per class: checked once the classes are known
-    known = {k: v for k, v in options.items() if not (k == "class_weights" and isinstance(v, (list, tuple)))}
+    """Refuse an unknown loss, a loss for another kind of target, and unknown settings."""
+    # the length of class weights is checked when the classes are known
+    checked = {k: v for k, v in options.items() if not (k == "class_weights" and isinstance(v, (list, tuple)))}
     with trial():
-        fit_task(name, _EXAMPLES[kind], **known)
+        fit_task(name, _EXAMPLES[kind], **checked)
 
 
 def load_task(settings: Mapping[str, Any]) -> Task:
-    """Task from its `settings()`, also after a trip through JSON."""
-    kind = tasks[settings["loss"]]
-    values = {f.name: settings[f.name] for f in fields(kind) if f.name in settings}  # type: ignore[arg-type]
-    return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
+    """Task from its `settings()`, also after a round trip through JSON."""
+    task = tasks[settings["loss"]]
+    values = {f.name: settings[f.name] for f in fields(task) if f.name in settings}  # type: ignore[arg-type]
+    return task(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
 
 
 @dataclass(frozen=True)
 class ClassTask(Task):
-    """What losses of classes share: the probability of each, judged alike."""
+    """Base of classifiers: predictions are the probabilities of the classes."""
 
     names: tuple[str, ...]
     class_weights: tuple[float, ...] | None = None
@@ -183,9 +178,9 @@ class ClassTask(Task):
 
     def encode(self, target: Classes) -> dict[str, Tensor]:
         """`label` (n,), in the training part's order of classes."""
-        return {"label": torch.as_tensor(self._known_labels(target), dtype=torch.int64)}
+        return {"label": torch.as_tensor(self._labels(target), dtype=torch.int64)}
 
-    def _known_labels(self, target: Classes) -> np.ndarray:
+    def _labels(self, target: Classes) -> np.ndarray:
         if tuple(target.names) == self.names:
             return target.labels
         if unknown := sorted({target.names[k] for k in np.unique(target.labels)} - set(self.names)):
@@ -197,30 +192,24 @@ class ClassTask(Task):
         return Classes(self.names, batch["label"].cpu().numpy())
 
     def weights(self) -> Tensor | None:
-        """Weight of each class (K,), where they differ."""
+        """Weights of the classes (K,); None where all are 1."""
         return None if self.class_weights is None else torch.tensor(self.class_weights)
-
-    @property
-    def output_names(self) -> tuple[str, ...]:
-        """The classes."""
-        return self.names
 
     def columns(self, prediction: Prediction) -> dict[str, Any]:
         """`predicted`, the likeliest class, and `probability_<class>`."""
-        p = prediction["probabilities"]
-        likeliest = {"predicted": [self.names[k] for k in p.argmax(1)]}
-        return likeliest | {f"probability_{name}": p[:, k] for k, name in enumerate(self.names)}
+        predicted = [self.names[k] for k in prediction["probabilities"].argmax(1)]
+        return {"predicted": predicted, **super().columns(prediction)}
 
     def judge(
         self, prediction: Prediction, target: Classes, reference: Reference = None, counts: Counts = None
     ) -> Scores:
         """Balanced accuracy, weighted F1, quadratic kappa, AUROC."""
-        values = metrics.classification_metrics(self._known_labels(target), prediction["probabilities"], counts)
+        values = metrics.classification_metrics(self._labels(target), prediction["probabilities"], counts)
         return {name: values[name] for name in self.judged}
 
     def metrics(self, prediction: Prediction, target: Classes, reference: Reference = None) -> dict[str, float]:
-        """Those, and accuracy."""
-        values = metrics.classification_metrics(self._known_labels(target), prediction["probabilities"])
+        """The metrics of `judge`, and accuracy."""
+        values = metrics.classification_metrics(self._labels(target), prediction["probabilities"])
         return {name: float(value) for name, value in values.items()}
 
 
@@ -230,11 +219,6 @@ class Classification(ClassTask):
     """One of K classes."""
 
     name: ClassVar[str] = "cross-entropy"
-
-    @property
-    def n_outputs(self) -> int:
-        """One logit per class."""
-        return len(self.names)
 
     def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Cross-entropy."""
@@ -254,7 +238,7 @@ class Grades(ClassTask):
 
     @property
     def n_outputs(self) -> int:
-        """A score, and one step for every grade above the second."""
+        """A score, and a step for each grade above the second."""
         return len(self.names) - 1
 
     def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
@@ -267,22 +251,17 @@ class Grades(ClassTask):
 
 
 class SurvivalTask(Task):
-    """What the survival losses share: one risk a patient, judged by the c-index."""
+    """Base of survival models: the prediction is a log risk, judged by the c-index."""
 
     kind: ClassVar[Kind] = "survival"
     output: ClassVar[str] = "risk"
-    output_names = ("risk",)
+    names = ("risk",)
 
     @classmethod
     def fit(cls, target: Survival, **options: Any) -> Self:
-        """Nothing to learn; the target is checked."""
+        """Task with these settings; the target is only checked."""
         check_survival(target)
         return cls(**options)
-
-    @property
-    def n_outputs(self) -> int:
-        """One log risk."""
-        return 1
 
     def encode(self, target: Survival) -> dict[str, Tensor]:
         """`time` and `event`, (n,)."""
@@ -302,8 +281,10 @@ class SurvivalTask(Task):
         """`risk`."""
         return {"risk": prediction["risk"]}
 
-    def survival_at(self, prediction: Prediction, times: np.ndarray, reference: Known) -> np.ndarray | None:
-        """Predicted survival (n, len(times)); None where the loss defines none."""
+    def survival_at(
+        self, prediction: Prediction, times: np.ndarray, reference: tuple[Prediction, Survival]
+    ) -> np.ndarray | None:
+        """Predicted survival (n, len(times)); None for losses that predict none."""
         return None
 
     def metrics(self, prediction: Prediction, target: Survival, reference: Reference = None) -> dict[str, float]:
@@ -311,12 +292,12 @@ class SurvivalTask(Task):
         values = super().metrics(prediction, target, reference)
         if reference is None:
             return {"c_index": values["c_index"]}
-        outcome, known = (target.time, target.event), (reference[1].time, reference[1].event)
-        times = survival_metrics.evaluation_times(outcome, known)
-        values["time_auc"] = survival_metrics.time_dependent_auc(outcome, prediction["risk"], times, known)[1]
+        outcome, train = (target.time, target.event), (reference[1].time, reference[1].event)
+        times = survival_metrics.evaluation_times(outcome, train)
+        values["time_auc"] = survival_metrics.time_dependent_auc(outcome, prediction["risk"], times, train)[1]
         survival = self.survival_at(prediction, times, reference)
         if survival is not None:
-            values["integrated_brier"] = survival_metrics.integrated_brier(outcome, survival, times, known)
+            values["integrated_brier"] = survival_metrics.integrated_brier(outcome, survival, times, train)
         return values
 
     def judge(
@@ -346,7 +327,9 @@ class CoxSurvival(SurvivalTask):
         """Negative log partial likelihood within the batch."""
         return losses.cox(logits, batch["time"], batch["event"], self.ties)
 
-    def survival_at(self, prediction: Prediction, times: np.ndarray, reference: Known) -> np.ndarray:
+    def survival_at(
+        self, prediction: Prediction, times: np.ndarray, reference: tuple[Prediction, Survival]
+    ) -> np.ndarray:
         """exp(-H0(t) e^eta) with Breslow's baseline of the training part."""
         log_risk, train = reference[0]["risk"], reference[1]
         shift = log_risk.mean()  # the baseline belongs to the mean risk: exp() stays in range
@@ -359,11 +342,11 @@ class CoxSurvival(SurvivalTask):
 @tasks.register("nll", target=Survival, options=("n_bins", "alpha", "on_edge"))
 @dataclass(frozen=True)
 class DiscreteSurvival(SurvivalTask):
-    """Hazards of discrete time bins; one patient at a time can teach it."""
+    """Hazards of discrete time bins; batches of one patient are possible."""
 
     edges: tuple[float, ...]  # inner edges, T - 1
     alpha: float = 0.5
-    on_edge: str = "later"  # bin of a time that lies on an edge, or "earlier"
+    on_edge: str = "later"  # bin of a time on an edge: "later" or "earlier"
     name: ClassVar[str] = "nll"
 
     @classmethod
@@ -399,18 +382,20 @@ class DiscreteSurvival(SurvivalTask):
         survival = losses.log_survival_from(logits.double()).exp()
         return {"risk": losses.risk_from_hazards(logits.double()).cpu().numpy(), "survival": survival.cpu().numpy()}
 
-    def survival_at(self, prediction: Prediction, times: np.ndarray, reference: Known) -> np.ndarray:
-        """Survival between the edges of bins by straight lines, from 1 at time 0; the last bin ends with the training follow-up."""
+    def survival_at(
+        self, prediction: Prediction, times: np.ndarray, reference: tuple[Prediction, Survival]
+    ) -> np.ndarray:
+        """Survival at the edges, interpolated linearly, from 1 at time 0; the last bin ends with the training follow-up."""
         end = max(float(reference[1].time.max()), self.edges[-1] * (1 + 1e-9))
         knots = np.array([0.0, *self.edges, end])
-        known = np.concatenate([np.ones((len(prediction["survival"]), 1)), prediction["survival"]], 1)
-        return np.array([np.interp(times, knots, row) for row in known]).reshape(len(known), len(times))
+        curves = np.concatenate([np.ones((len(prediction["survival"]), 1)), prediction["survival"]], 1)
+        return np.array([np.interp(times, knots, curve) for curve in curves]).reshape(len(curves), len(times))
 
 
 @tasks.register("ranking", target=Survival, options=("tied_times",))
 @dataclass(frozen=True)
 class RankingSurvival(SurvivalTask):
-    """Order of patients only; it predicts no survival curve."""
+    """Pairwise ranking of patients; it predicts no survival curves."""
 
     tied_times: bool = True  # an event and a censoring at one time are comparable
     name: ClassVar[str] = "ranking"
@@ -433,17 +418,17 @@ def check_survival(target: Survival) -> None:
 
 @dataclass(frozen=True)
 class ValueTask(Task):
-    """What losses of numbers share: one value, judged alike."""
+    """Base of regression."""
 
     mean: float  # of the training part
     scale: float  # its standard deviation
     kind: ClassVar[Kind] = "regression"
     output: ClassVar[str] = "value"
-    output_names: ClassVar[tuple[str, ...]] = ("value",)
+    names = ("value",)
 
     @classmethod
     def fit(cls, target: Values, **options: Any) -> Self:
-        """Units of the training part; refuses values that nothing can be learnt from."""
+        """Mean and standard deviation of the training part; constant values are refused."""
         values = np.asarray(target.values, np.float64)
         if len(values) == 0 or not np.isfinite(values).all():
             raise InputError("A training sample has no finite value; leave it out")
@@ -451,13 +436,8 @@ class ValueTask(Task):
             raise InputError(f"All {len(values)} training samples have the value {values[0]:g}, expected several")
         return cls(float(values.mean()), float(values.std()), **options)
 
-    @property
-    def n_outputs(self) -> int:
-        """The value, in standard deviations about the training mean."""
-        return 1
-
     def encode(self, target: Values) -> dict[str, Tensor]:
-        """`value` (n,), as it is in the table."""
+        """`value` (n,), in the units of the table."""
         return {"value": torch.as_tensor(target.values, dtype=torch.float64)}
 
     def decode(self, batch: Mapping[str, Tensor]) -> Values:
@@ -465,7 +445,7 @@ class ValueTask(Task):
         return Values(batch["value"].cpu().numpy())
 
     def standardised(self, batch: Mapping[str, Tensor], like: Tensor) -> Tensor:
-        """Values of a batch (B,) as the network learns them."""
+        """Standardised values of a batch (B,)."""
         return ((batch["value"] - self.mean) / self.scale).to(like)
 
     def predict(self, logits: Tensor) -> dict[str, np.ndarray]:
@@ -483,7 +463,7 @@ class ValueTask(Task):
         return metrics.value_metrics(target.values, prediction["value"], counts)
 
     def metrics(self, prediction: Prediction, target: Values, reference: Reference = None) -> dict[str, float]:
-        """Those, and the root mean square error."""
+        """The metrics of `judge`, and the root mean square error."""
         rmse = metrics.root_mean_square_error(target.values, prediction["value"])
         return {**super().metrics(prediction, target), "rmse": float(rmse)}
 
@@ -505,7 +485,7 @@ class SquaredError(ValueTask):
 class HuberError(ValueTask):
     """Huber's loss: squared where errors are small, absolute where they are large."""
 
-    delta: float = 1.0  # training standard deviations from which on an error counts as large
+    delta: float = 1.0  # in training standard deviations: larger errors count linearly
     name: ClassVar[str] = "huber"
 
     def __post_init__(self) -> None:
@@ -519,7 +499,7 @@ class HuberError(ValueTask):
 @tasks.register("binary-cross-entropy", target=Labels, options=())
 @dataclass(frozen=True)
 class ManyLabels(Task):
-    """The probability of each of several labels, by itself; what is not known of a sample teaches nothing and is not judged."""
+    """Several binary labels; unknown labels (NaN) of a sample are left out of the loss and of the metrics."""
 
     names: tuple[str, ...]
     name: ClassVar[str] = "binary-cross-entropy"
@@ -528,28 +508,18 @@ class ManyLabels(Task):
 
     @classmethod
     def fit(cls, target: Labels) -> Self:  # type: ignore[override]
-        """Labels of the training part, which must have both of each."""
+        """Labels of the training part, each with positive and negative samples."""
         if one_sided := target.one_sided():
             raise InputError(f"The training part does not have both, yes and no, of the label {one_sided[0]!r}")
         return cls(tuple(target.names))
 
     @property
-    def n_outputs(self) -> int:
-        """One logit per label."""
-        return len(self.names)
-
-    @property
-    def output_names(self) -> tuple[str, ...]:
-        """The labels."""
-        return self.names
-
-    @property
     def judged(self) -> tuple[str, ...]:
-        """The mean over labels, and each label."""
+        """Mean AUROC, and that of each label."""
         return (*metrics.PRINTED[self.kind], *map(metrics.label_metric, self.names))
 
     def encode(self, target: Labels) -> dict[str, Tensor]:
-        """`labels` (n, L), NaN where one is not known."""
+        """`labels` (n, L), NaN where unknown."""
         if tuple(target.names) != self.names:
             raise InputError(f"The labels are {listed(target.names)}, expected {listed(self.names)} as in the training")
         return {"labels": torch.as_tensor(target.values, dtype=torch.float64)}
@@ -559,7 +529,7 @@ class ManyLabels(Task):
         return Labels(self.names, batch["labels"].cpu().numpy())
 
     def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-        r"""Binary cross-entropy, the mean over what is known; a batch of which nothing is known gives 0, with gradients of 0."""
+        r"""Binary cross-entropy, the mean over known labels; 0 with gradients of 0 for a batch without any."""
         labels = batch["labels"].to(logits)
         known = ~torch.isnan(labels)
         each = functional.binary_cross_entropy_with_logits(logits, labels.nan_to_num(), reduction="none")
@@ -569,14 +539,10 @@ class ManyLabels(Task):
         """`label_probabilities` (n, L); they do not add up to 1."""
         return {"label_probabilities": torch.sigmoid(logits.double()).cpu().numpy()}
 
-    def columns(self, prediction: Prediction) -> dict[str, Any]:
-        """`probability_<label>`."""
-        return {f"probability_{name}": prediction["label_probabilities"][:, k] for k, name in enumerate(self.names)}
-
     def judge(
         self, prediction: Prediction, target: Labels, reference: Reference = None, counts: Counts = None
     ) -> Scores:
-        """AUROC of each label on the samples where it is known, and the mean over the labels that have one."""
+        """AUROC of each label on its known samples, and the mean over labels where it is defined."""
         each = {}
         for k, name in enumerate(self.names):
             known = np.flatnonzero(~np.isnan(target.values[:, k]))

@@ -1,13 +1,13 @@
-"""A trainer one can read: plain torch, the same bytes for the same seed on a CPU, resumable after any epoch.
+"""Training loop in plain torch: same seed, same bytes on a CPU; resumable after any epoch.
 
-What randomness an epoch needs (order, dropout) is seeded by (seed, epoch), and the learning rate is a function of the
-step, so a checkpoint is parameters, optimiser and history: nothing else has to be remembered.
+The randomness of an epoch (order, dropout) is seeded by (seed, epoch), and the learning rate is a function of the
+step, so a checkpoint holds parameters, optimiser and history only.
 """
 
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from dataclasses import asdict, dataclass, replace
@@ -29,31 +29,31 @@ from panther.store import hash_of
 
 logger = logging.getLogger(__name__)
 
-HELD_BYTES = 256 << 20  # of embeddings, up to which they are held in memory
-BLOCK = 256  # rows that are read at a time
+HELD_BYTES = 256 << 20  # largest embeddings that are kept in memory, scaled
+BLOCK = 256  # rows read at a time
 
 Batch = tuple[dict[str, Any], dict[str, Tensor]]  # (inputs of the model, encoded target)
 
 
 class BatchSource(Protocol):
-    """Where batches come from: embeddings in memory, or bags read one by one.
+    """Batches of embeddings in memory, or of bags read one by one.
 
     The model is called as ``model(**inputs)``; it returns logits (B, n_outputs), or an object with ``.logits``. A model with
-    a loss of its own (DSMIL's instance loss) has a method ``loss(outputs, batch, task) -> Tensor``, which is then used for
-    training instead of ``task.loss(logits, batch)``; validation always uses the task's.
+    an additional loss (DSMIL's instance loss) has a method ``loss(outputs, batch, task) -> Tensor``, which replaces
+    ``task.loss(logits, batch)`` in training; validation always uses the task's.
     """
 
     def __len__(self) -> int:
         """Batches per epoch."""
 
     def epoch(self, epoch: int, seed: int) -> Iterator[Batch]:
-        """Batches of that epoch; the same for the same numbers, whatever ran before."""
+        """Batches of an epoch; a function of both numbers alone."""
 
 
 class ArraySource:
     """Embeddings as an array or memory map, with their encoded target.
 
-    Rows are read and scaled once where they are few enough to hold and where a row is scaled alike whatever lies beside it; else as they come.
+    Rows are scaled once where they fit into memory and the scaling of a row does not depend on its batch; else batch by batch.
 
     Parameters
     ----------
@@ -79,20 +79,20 @@ class ArraySource:
         sizes = {len(values) for values in target.values()}
         if len(rows) == 0 or sizes != {len(rows)}:
             raise InputError(f"There are {len(rows)} embeddings for {sorted(sizes)} targets, expected the same samples")
-        # a product of matrices (a reduction) may round a row as its neighbours have it
-        alike = scaler is None or all(part.reduction is None for part in scaler_parts(scaler))
+        # a product of matrices (a reduction) may round a row differently in another batch
+        is_rowwise = scaler is None or all(part.reduction is None for part in scaler_parts(scaler))
         held: list[Tensor] = []
         for start in range(0, len(rows), BLOCK):
             block = self._read(rows[start : start + BLOCK])
             bad = (~torch.isfinite(block.flatten(1)).all(1)).nonzero()
             if len(bad):
                 raise InputError(f"Row {int(rows[start + int(bad[0])])} of the embeddings is not finite")
-            if alike and block[0].nbytes * len(rows) <= HELD_BYTES:
+            if is_rowwise and block[0].nbytes * len(rows) <= HELD_BYTES:
                 held.append(self._scaled(block))
         self._held = torch.cat(held) if held else None
 
     def in_order(self) -> "ArraySource":
-        """The same rows as they are."""
+        """The same rows, not shuffled."""
         ordered = copy(self)
         ordered.shuffle = False
         return ordered
@@ -101,7 +101,7 @@ class ArraySource:
         return math.ceil(len(self.rows) / self.batch_size)
 
     def epoch(self, epoch: int, seed: int) -> Iterator[Batch]:
-        """Batches in a new order every epoch, or as they are."""
+        """Batches, in a new order every epoch where rows are shuffled."""
         order = torch.arange(len(self.rows))
         if self.shuffle:
             order = torch.randperm(len(order), generator=torch.Generator().manual_seed(mixed_seed(seed, epoch)))
@@ -119,11 +119,11 @@ class ArraySource:
 
 
 def mixed_seed(seed: int, epoch: int) -> int:
-    """Seed of one epoch, unrelated to its neighbours'."""
+    """Seed of one epoch, independent of those of others."""
     return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> 1)
 
 
-CHECKPOINT_SHARE = 0.05  # of the time: an epoch of a linear head takes less than writing its checkpoint to disk
+CHECKPOINT_SHARE = 0.05  # largest share of the time: an epoch of a linear head is faster than writing its checkpoint
 
 
 class Fitted(NamedTuple):
@@ -131,12 +131,12 @@ class Fitted(NamedTuple):
 
     model: nn.Module
     history: list[dict[str, float]]  # epoch, learning_rate, train_loss, val_loss, val_<metric> ...
-    epoch: int  # the one whose parameters the model has, from 0
+    epoch: int  # of the model's parameters, from 0
 
 
 @dataclass
 class _Progress:
-    """State of a training after an epoch; with the model's and the optimiser's parameters, all of a checkpoint."""
+    """State after an epoch, for a checkpoint beside the parameters of model and optimiser."""
 
     history: list[dict[str, float]]
     best: float | None = None
@@ -144,10 +144,11 @@ class _Progress:
     best_state: dict[str, Tensor] | None = None
 
     def stopped(self, settings: TrainSettings) -> bool:
-        """Whether there is nothing left to do."""
-        waited = len(self.history) - 1 - self.best_epoch if self.best_epoch >= 0 else 0
-        patient = settings.patience is None or waited < settings.patience or len(self.history) < settings.min_epochs
-        return len(self.history) >= settings.epochs or not patient
+        """Whether the training has ended, early or after all epochs."""
+        done = len(self.history)
+        waited = done - 1 - self.best_epoch if self.best_epoch >= 0 else 0
+        is_patient = settings.patience is None or waited < settings.patience or done < settings.min_epochs
+        return done >= settings.epochs or not is_patient
 
 
 def fit(
@@ -158,24 +159,22 @@ def fit(
     *,
     val: BatchSource | None = None,
     checkpoint: Path | None = None,
-    worth_keeping: float = 0.0,
+    checkpoint_delay: float = 0.0,
     track: Track = untracked,
-    on_epoch: Callable[[Mapping[str, float]], None] | None = None,
 ) -> Fitted:
-    """Train ``model``, and give it the parameters of the last epoch or of the best one on ``val``, as the settings say.
+    """Train ``model``; it ends with the parameters of the last epoch or of the best one on ``val`` (`settings.keep`).
 
     Parameters
     ----------
     batches, val : BatchSource
-        Training part, and the validation part where there is one; without it there is no early stopping and the last epoch counts.
+        Training part, and validation part; without ``val`` there is no early stopping, and the last epoch is kept.
     checkpoint : Path, optional
-        Written after the first epoch, and after a later one where writing takes less than a twentieth of the time since; found there,
-        training goes on from it to the identical result. It belongs to the same settings, task and starting parameters, otherwise it is
-        refused.
-    worth_keeping : float
-        Seconds of training before which there is no checkpoint.
-    track, on_epoch
-        Progress bar over the epochs, and a function that is given each row of the learning curve.
+        File written after the first epoch, and later as often as it takes at most a twentieth of the time. If it exists, training continues
+        from it to the identical result; a checkpoint of other settings, another task or other starting parameters is refused.
+    checkpoint_delay : float
+        Seconds of training before the first checkpoint.
+    track : Track
+        Progress bar over the epochs.
     """
     settings = settings.for_batches(len(batches))
     device = torch.device(settings.device)
@@ -183,7 +182,7 @@ def fit(
     optimiser = _optimiser(model, settings)
     key = _key(model, task, settings, len(batches))
     progress = _resume(checkpoint, key, model, optimiser) or _Progress([])
-    due = time.monotonic() + worth_keeping  # when a checkpoint is worth its time again
+    due = time.monotonic() + checkpoint_delay  # time of the next checkpoint
     done = len(progress.history)
     for epoch in track(range(done, settings.epochs), "training", settings.epochs - done):
         if progress.stopped(settings):
@@ -200,8 +199,6 @@ def fit(
             write_checkpoint(checkpoint, {"key": key, **state})
             due = start + (time.monotonic() - start) / CHECKPOINT_SHARE
         logger.info("%s", describe(row, settings))
-        if on_epoch is not None:
-            on_epoch(row)
     last = len(progress.history) - 1
     if settings.keep == "best" and progress.best_state is not None:
         model.load_state_dict(progress.best_state)
@@ -210,12 +207,12 @@ def fit(
 
 
 def improves(loss: float, best: float | None) -> bool:
-    """Whether a loss beats the best so far; NaN beats nothing."""
+    """Whether a loss is below the best so far; NaN is not."""
     return not math.isnan(loss) and (best is None or loss < best)
 
 
 def _optimiser(model: nn.Module, settings: TrainSettings) -> torch.optim.AdamW:
-    """AdamW (Loshchilov and Hutter 2019); biases and gains do not decay where the settings say so."""
+    """AdamW (Loshchilov and Hutter 2019); without `decay_biases`, biases and gains do not decay."""
     groups: dict[float, list[nn.Parameter]] = {}
     for name, p in model.named_parameters():
         free = not settings.decay_biases and (p.ndim < 2 or name.endswith("bias"))
@@ -238,7 +235,7 @@ def _train_epoch(
     model.train()
     with _seeded(mixed_seed(settings.seed, epoch), device):
         for number, (inputs, batch) in enumerate(batches.epoch(epoch, settings.seed)):
-            inputs, batch = moved(inputs, device), moved(batch, device)
+            inputs, batch = to_device(inputs, device), to_device(batch, device)
             if settings.input_dropout:
                 inputs["x"] = functional.dropout(inputs["x"], settings.input_dropout)
             size = len(next(iter(batch.values())))
@@ -265,7 +262,7 @@ def _train_epoch(
 
 @contextmanager
 def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """The same random numbers for the same seed, and those of others as if nothing had been."""
+    """Random numbers of a seed inside; the generators outside are left as they were."""
     if device.type != "cpu":
         with torch.random.fork_rng(devices=[device]):
             torch.manual_seed(seed)
@@ -281,21 +278,21 @@ def _seeded(seed: int, device: torch.device) -> Iterator[None]:
 
 
 def predict_logits(model: nn.Module, batches: BatchSource, settings: TrainSettings) -> tuple[Tensor, dict[str, Tensor]]:
-    """Logits (n, n_outputs) of all samples in the source's order, and their encoded target; on the CPU, in float32."""
+    """Logits (n, n_outputs) of all samples in order, and their encoded target; on the CPU, in float32."""
     device = torch.device(settings.device)
     logits, targets = [], []
     model.to(device).eval()
     with torch.no_grad():
         for inputs, batch in batches.epoch(0, settings.seed):
             with _precision(settings):
-                outputs = model(**moved(inputs, device))
+                outputs = model(**to_device(inputs, device))
             logits.append(logits_of(outputs).cpu())
             targets.append(batch)
     return torch.cat(logits), {name: torch.cat([t[name].cpu() for t in targets]) for name in targets[0]}
 
 
 def logits_of(outputs: Any) -> Tensor:
-    """Logits in float32 from whatever a model returns."""
+    """Logits of a model's outputs, in float32."""
     return (outputs if isinstance(outputs, Tensor) else outputs.logits).float()
 
 
@@ -305,13 +302,13 @@ def describe(row: Mapping[str, float], settings: TrainSettings) -> str:
     return f"epoch {int(row['epoch']) + 1}/{settings.epochs}: {values}"
 
 
-def moved(values: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
-    """Tensors on that device."""
+def to_device(values: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
+    """Values with their tensors on a device."""
     return {k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in values.items()}
 
 
 def _validated(model: nn.Module, val: BatchSource, task: Task, settings: TrainSettings) -> dict[str, float]:
-    """Loss over the whole validation part at once: a Cox loss of small batches would be another quantity."""
+    """Loss and metrics of the whole validation part at once: the Cox loss depends on the batch."""
     logits, batch = predict_logits(model, val, settings)
     scores = {"loss": float(task.loss(logits, batch)), **task.metrics(task.predict(logits), task.decode(batch))}
     return {f"val_{name}": value for name, value in scores.items()}
@@ -323,7 +320,7 @@ def _precision(settings: TrainSettings) -> AbstractContextManager[Any]:
 
 
 def _key(model: nn.Module, task: Task, settings: TrainSettings, n_batches: int) -> str:
-    """Hash of what a training starts from; a checkpoint of anything else is not continued."""
+    """Hash of model, task and settings at the start, which a checkpoint must match."""
     weights: list[bytes] = []
     for name, value in model.state_dict().items():
         weights += [name.encode(), value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()]

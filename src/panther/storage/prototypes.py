@@ -51,15 +51,7 @@ def save_prototypes(prototypes: Prototypes, path: Path | str) -> None:
     path : path
         Usually `*.safetensors`; it appears whole or not at all.
     """
-    tensors = {
-        "centroids": prototypes.centroids,
-        "within_variance": prototypes.within_variance,
-        "occupancy": prototypes.occupancy,
-        "surprise": prototypes.surprise,
-        "projection_mean": prototypes.projection.mean,
-        "projection_basis": prototypes.projection.basis,
-        **alignment_tensors("alignment", prototypes.alignment),
-    }
+    tensors = {PROJECTION.get(name, name): tensor for name, tensor in prototype_tensors(prototypes).items()}
     about = {
         "format": FORMAT,
         "version": prototypes.version,
@@ -73,7 +65,25 @@ def save_prototypes(prototypes: Prototypes, path: Path | str) -> None:
         "patch_spec": prototypes.spec.known(),
         **({} if prototypes.alignment is None else {"alignment": prototypes.alignment.settings()}),
     }
-    write_tensors(Path(path), {name: tensor for name, tensor in tensors.items() if tensor is not None}, _KEY, about)
+    write_tensors(Path(path), tensors, _KEY, about)
+
+
+PROJECTION = {"mean": "projection_mean", "basis": "projection_basis"}  # names in files of prototypes
+
+
+def prototype_tensors(prototypes: Prototypes) -> dict[str, Tensor]:
+    """Tensors of prototypes by name."""
+    alignment = {} if prototypes.alignment is None else prototypes.alignment.tensors()
+    tensors = {
+        "centroids": prototypes.centroids,
+        "within_variance": prototypes.within_variance,
+        "occupancy": prototypes.occupancy,
+        "surprise": prototypes.surprise,
+        "mean": prototypes.projection.mean,
+        "basis": prototypes.projection.basis,
+        **{f"alignment.{name}": tensor for name, tensor in alignment.items()},
+    }
+    return {name: tensor for name, tensor in tensors.items() if tensor is not None}
 
 
 def load_prototypes(path: Path | str) -> Prototypes:
@@ -135,46 +145,51 @@ def _read(path: Path) -> Prototypes:
     about = parse_about(path, text, FIELDS, FORMAT, AGAIN)
     if not all(isinstance(slide, str) for slide in about["slides"]):
         raise InputError(f"the file is damaged (slides are not all names); {AGAIN}")
-    centroids, mean, basis = (tensors.get(name) for name in ("centroids", "projection_mean", "projection_basis"))
-    check_tensor(path, "prototypes", centroids, (None, about["dim"]), AGAIN)
+    tensors |= {name: tensors[stored] for name, stored in PROJECTION.items() if stored in tensors}
+    provenance = {name: about[name] for name in ("settings", "diagnostics", "parents", "version")}
+    return read_prototypes(path, tensors, about, about["dim"], AGAIN, slides=tuple(about["slides"]), **provenance)
+
+
+def read_prototypes(
+    path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any], dim: int | None, again: str, **provenance: Any
+) -> Prototypes:
+    """Prototypes of width ``dim`` from the tensors and values of a file, checked; ``again`` is the remedy in errors."""
+    centroids, mean, basis = (tensors.get(name) for name in ("centroids", "mean", "basis"))
+    check_tensor(path, "prototypes", centroids, (None, dim), again)
     assert centroids is not None
-    check_projection(path, centroids, mean, basis)
+    if (mean is None) != (basis is None):
+        raise InputError(f"{path}: the file is damaged (half of its projection is missing); {again}")
+    if mean is not None:
+        check_tensor(path, "the projection's means", mean, (None,), again)
+        check_tensor(path, "the projection's axes", basis, (len(mean), centroids.shape[1]), again)
     for name, shape in (("within_variance", centroids.shape[1:]), ("occupancy", centroids.shape[:1])):
-        check_tensor(path, name, tensors.get(name), shape, AGAIN, least=0)
-    check_surprise(path, tensors.get("surprise"), AGAIN)
+        check_tensor(path, name, tensors.get(name), shape, again, least=0)
+    surprise = tensors.get("surprise")
+    check_tensor(path, "surprises of the training patches", surprise, (len(STARTING_VARIANCES), 2), again)
+    if surprise is not None and not bool((surprise[:, 0] < surprise[:, 1]).all()):
+        raise InputError(f"{path}: the file is damaged (its levels of surprise are in the wrong order); {again}")
     projection = Projection(about["normalise"], mean, basis)
     return Prototypes(
         centroids,
         projection=projection,
-        slides=tuple(about["slides"]),
+        encoder=about["encoder"],
         spec=spec_from(about.get("patch_spec")),
-        alignment=read_alignment(path, "alignment", about.get("alignment"), tensors, projection, centroids),
+        alignment=_alignment(path, about.get("alignment"), tensors, projection, centroids, again),
         within_variance=tensors.get("within_variance"),
         occupancy=tensors.get("occupancy"),
-        surprise=tensors.get("surprise"),
-        **{name: about[name] for name in ("encoder", "settings", "diagnostics", "parents", "version")},
+        surprise=surprise,
+        **provenance,
     )
 
 
-def alignment_tensors(prefix: str, alignment: Alignment | None) -> dict[str, Tensor]:
-    """Tensors of an alignment as files name them."""
-    return {} if alignment is None else {f"{prefix}.{name}": tensor for name, tensor in alignment.tensors().items()}
-
-
-def read_alignment(
-    path: Path,
-    prefix: str,
-    about: Any,
-    tensors: Mapping[str, Tensor],
-    projection: Projection,
-    centroids: Tensor,
-    again: str = AGAIN,
+def _alignment(
+    path: Path, about: Any, tensors: Mapping[str, Tensor], projection: Projection, centroids: Tensor, again: str
 ) -> Alignment | None:
-    """Alignment of a file, checked; None where slides are taken as they are."""
+    """Alignment of a file, checked; None without alignment."""
     if about is None:
         return None
-    start = f"{prefix}."
-    parts = {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
+    prefix = "alignment."
+    parts = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
     try:
         alignment = Alignment.from_state(about, parts)
         dim = centroids.shape[1] if projection.basis is None else projection.basis.shape[0]
@@ -183,19 +198,3 @@ def read_alignment(
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise InputError(f"{path}: the file is damaged (its alignment of sites: {error}); {again}") from error
     return alignment
-
-
-def check_projection(path: Path, centroids: Tensor, mean: Tensor | None, basis: Tensor | None) -> None:
-    """Refuse a projection that does not lead to where the centroids are."""
-    if (mean is None) != (basis is None):
-        raise InputError(f"{path}: the file is damaged (half of its projection is missing); {AGAIN}")
-    if mean is not None:
-        check_tensor(path, "the projection's means", mean, (None,), AGAIN)
-        check_tensor(path, "the projection's axes", basis, (len(mean), centroids.shape[1]), AGAIN)
-
-
-def check_surprise(path: Path, surprise: Tensor | None, remedy: str) -> None:
-    """Refuse what is usual and rare where it is not in this order."""
-    check_tensor(path, "surprises of the training patches", surprise, (len(STARTING_VARIANCES), 2), remedy)
-    if surprise is not None and not bool((surprise[:, 0] < surprise[:, 1]).all()):
-        raise InputError(f"{path}: the file is damaged (its levels of surprise are in the wrong order); {remedy}")

@@ -18,7 +18,7 @@ from panther.errors import InputError
 from panther.evaluation import calibration as cal
 from panther.evaluation.intervals import Interval, exact_lower, intervals, resample
 from panther.evaluation.metrics import ratio
-from panther.models.sureness import VALIDATION, Calibration, Calibrator, Margin, fit_calibrator
+from panther.models.uncertainty import VALIDATION, Calibration, Calibrator, Margin, fit_calibrator
 from panther.study.evaluations import Evaluation
 from panther.study.population import Population
 from panther.study.results import GROUP
@@ -133,14 +133,15 @@ def _pooled(members: Sequence[Judged], site: Mapping[str, str | None]) -> Pooled
         if isinstance(calibrator, Calibration):
             p = calibrator.probabilities(p)
             inside = cal.prediction_sets(p, calibrator.threshold)
-            sets.append(np.column_stack([cal.hold_the_truth(y, inside), inside.sum(1)]))
+            sets.append(np.column_stack([cal.covers(y, inside), inside.sum(1)]))
         elif isinstance(calibrator, Margin):
             covered = np.abs(y - p) <= calibrator.half_width
             sets.append(np.column_stack([covered, np.full(len(y), 2 * calibrator.half_width)]))
         calibrated.append(p)
     temperatures = [getattr(one, "temperature", np.nan) for one in calibrators]
+    first = members[0][0]
     return Pooled(
-        names=getattr(members[0][0].task, "names", ()),
+        names=first.task.names if isinstance(first.target, Classes) else (),
         truth=np.concatenate(truth),
         raw=np.concatenate(raw),
         calibrated=np.concatenate(calibrated) if is_complete else None,

@@ -65,13 +65,13 @@ def train(
     survival : str, optional
         Endpoint `os`, `dss`, `dfi` or `pfi`, for a survival model.
     time, event, censorship : str, optional
-        Columns of the follow-up: the time, and what is 1 where the event happened, or where the patient was censored.
+        Columns of the follow-up: the time, and 1 where the event happened (`event`) or where the patient was censored (`censorship`).
     value : str, optional
         Column of numbers, for a regression.
     labels : list of str, optional
         Columns of several labels, each 0 or 1, empty where unknown.
     level : str, default="patient"
-        One prediction per `patient`, all whose slides are one bag, or per `slide`.
+        One prediction per `patient` (the slides of a patient are one bag) or per `slide`.
     split : str, optional
         Part of the table to train on, e.g. `train`.
     slide_column, patient_column, site_column : str, optional
@@ -82,7 +82,7 @@ def train(
         Columns that the model reads beside the embedding, e.g. age.
     head : str, default="probe"
         `probe` (a convex model with inner cross-validation: logistic regression, ridge Cox, ridge regression, proportional odds), `linear`,
-        `mlp`, `structured`, `paper-classification`, `paper-survival`; networks bring their own.
+        `mlp`, `structured`, `paper-classification`, `paper-survival`; networks have a head.
     loss : str, optional
         `cross-entropy` or `ordinal`; `cox`, `nll` or `ranking`; `mse` or `huber`; `binary-cross-entropy`.
     prototypes : Prototypes or path, optional
@@ -92,8 +92,8 @@ def train(
     epochs : int, optional
         Epochs, instead of the paper's.
     calibrate : int, optional
-        Inner folds: a classifier is also trained that often without a fold of its patients, whose predictions then calibrate its
-        probabilities. 5 by default; 0, no calibration, for networks, which take long to train.
+        Inner folds: a model is also trained without each fold of its patients, and these held-out predictions calibrate its
+        probabilities or intervals. 5 by default; 0, no calibration, for networks, which take long to train.
     seed : int, default=1
         Same seed and input: same model.
     output : path, optional
@@ -167,7 +167,7 @@ def train(
     model = replace(model, report=report, failures={**missing, **listing.problems, **failures})
     if output is not None:
         save_model(model, output)
-    note(*model.sure.why)
+    note(*model.uncertainty.reasons)
     warn_left_out("Left out of the training", model.failures)
     return model
 
@@ -235,8 +235,8 @@ def predict(
     -------
     Predictions
         Its ``table`` has one row per slide or patient: `sample`, then `predicted` and `probability_<class>`, or `risk`, or the `predicted`
-        value, or `probability_<label>` of each label; as far as the model can tell how sure it may be `calibrated_<class>`,
-        `prediction_set`, `familiarity`, `rare_patches` and, in words, `sureness`; then the outcome where it is known. Classes are texts, as
+        value, or `probability_<label>` of each label; as far as the model knows its uncertainty `calibrated_<class>`, `prediction_set`,
+        `familiarity`, `rare_patches` and, in words, `sureness`; then the outcome where it is known. Classes are texts, as
         in the clinical table's file, also where a DataFrame had numbers or yes and no: "1", "True"; ``table["predicted"].astype(int)`` has
         numbers again. Its ``scores`` judge them where the outcome is known.
 

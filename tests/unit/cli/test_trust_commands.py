@@ -129,7 +129,7 @@ def test_sites_are_centred_also_a_later_one_and_shift_says_what_became_of_them(c
     _, err = run("shift", tmp_path / "s.h5ad", *of, "--label", "grade", code=2)
     assert "no column 'grade'" in err
     out, _ = run("shift", tmp_path / "s.h5ad", *of, "--label", "subtype", "--against", tmp_path / "plain.h5ad")
-    assert "The site nearly decides subtype" in out
+    assert "The site nearly determines subtype" in out
     assert "of the same 12 patients" in out
 
 

@@ -58,10 +58,9 @@ def test_it_works_in_cross_validation_with_a_random_state_of_any_kind():
 
 
 @pytest.mark.parametrize(
-    ("folds", "with_sites", "culprit"),
-    [(5, False, "`groups=`"), (1, True, "`n_splits=2`"), (20, True, "at least 20 sites")],
+    ("folds", "with_sites", "culprit"), [(5, False, "groups"), (1, True, "n_splits: 1"), (20, True, "n_splits: 20")]
 )
-def test_invalid_requests_are_refused(folds, with_sites, culprit):
+def test_missing_sites_and_invalid_numbers_of_folds_are_refused(folds, with_sites, culprit):
     x, y, sites = data()
     with pytest.raises(InputError, match=culprit):
         next(SiteKFold(folds).split(x, y, sites if with_sites else None))

@@ -42,7 +42,7 @@ def cohort() -> tuple[list[Bag], np.ndarray]:
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_every_block_says_its_own_width(name: str) -> None:
+def test_blocks_have_the_width_that_they_declare(name: str) -> None:
     for count, dim in ((1, 1), (3, 7), (16, 20)):
         surprise = torch.zeros(3, 2)
         block = BLOCKS[name](Prototypes(torch.randn(count, dim), surprise=surprise), EMSettings())
@@ -72,7 +72,7 @@ def test_blocks_are_recognised_and_scaled_as_in_training(cohort, blocks: tuple[s
     assert sum(name.startswith("+") for name in fitted.shares) == len(block.parts()) - 1
 
 
-def test_a_pipeline_reads_what_only_a_block_tells(cohort) -> None:
+def test_a_pipeline_uses_the_information_of_a_block(cohort) -> None:
     bags, labels = cohort
     test, truth = slides(20, 1)
     model = make_pipeline(Panther(C, blocks=("space",)), EmbeddingClassifier()).fit(bags, labels)

@@ -1,4 +1,4 @@
-"""The scikit-learn habit on lists of bags."""
+"""`Panther` as a scikit-learn transformer of bags."""
 
 import pickle
 
@@ -105,7 +105,7 @@ def test_prototypes_that_exist_need_no_fit(bags, tmp_path):
         assert np.array_equal(model.transform(bags), fitted.set_params(tau=1.0).transform(bags))
 
 
-def test_tables_come_out_where_they_are_asked_for(bags):
+def test_set_output_gives_tables(bags):
     model = Panther(3).set_output(transform="pandas")
     table = model.fit_transform(bags)
     assert list(table.columns) == list(model.get_feature_names_out())
@@ -132,7 +132,7 @@ def test_one_bag_is_embedded_by_a_function(bags, tmp_path):
 @pytest.mark.parametrize(
     "bad", [torch.zeros(3), torch.zeros(3, 6, dtype=torch.long), torch.full((4, 6), torch.nan), torch.zeros(0, 6)]
 )
-def test_a_bad_bag_is_refused_in_a_sentence(bags, bad):
+def test_invalid_bags_are_refused(bags, bad):
     model = Panther(3).fit(bags)
     with pytest.raises(InputError):
         model.transform([bad])
@@ -141,14 +141,14 @@ def test_a_bad_bag_is_refused_in_a_sentence(bags, bad):
 
 
 @pytest.mark.parametrize("method", ["panther", "ot", "h2t", "protocounts"])
-def test_one_bag_is_embedded_with_its_assignment_where_that_is_asked_for(bags, method):
+def test_assignments_are_returned_on_request(bags, method):
     prototypes = Panther(n_prototypes=3, random_state=0).fit(bags).prototypes_
     assert panther.embed(bags[0], prototypes, method).assignment is None
     one = panther.embed(bags[0], prototypes, method, with_assignment=True)
     assert one.assignment.shape == (len(bags[0]), 3)
 
 
-def test_coordinates_of_a_bag_are_an_array_that_is_read_when_asked_for(tmp_path):
+def test_coordinates_of_a_bag_are_an_array_that_is_read_on_access(tmp_path):
     x, coords = features()
     path = write(tmp_path, "TRIDENT h5", x, coords)
     bag = panther.open_bag(path)

@@ -42,7 +42,7 @@ def test_columns_are_found_from_the_numbers_of_panther(cohort):
             assert len(found.columns) == rows.shape[1]
 
 
-def test_rows_that_are_no_mixtures_are_scaled_whole_and_a_wrong_number_of_prototypes_is_refused(cohort):
+def test_other_rows_are_scaled_as_a_whole_and_a_wrong_number_of_prototypes_is_refused(cohort):
     bags, _ = cohort
     rows = Panther(4, readout="wa").fit_transform(bags)
     assert panther_parts(rows) is None
@@ -78,7 +78,7 @@ def test_the_probe_classifies_and_keeps_patients_together(cohort):
         EmbeddingClassifier().fit(model[0].transform(bags), names, groups=["one"] * len(bags))
 
 
-def test_survival_has_a_probe_of_its_own(cohort):
+def test_the_survival_probe_predicts_risk(cohort):
     bags, labels = cohort
     rows = Panther(4, random_state=0).fit_transform(bags)
     days = np.random.default_rng(0).exponential(100 * np.exp(-1.5 * labels))
@@ -104,7 +104,7 @@ def test_follow_up_may_be_the_structured_array_of_scikit_survival(time):
         EmbeddingCox().fit(x, y[["Survival"]])
 
 
-def test_they_are_estimators_like_any_other(cohort):
+def test_probes_are_scikit_learn_estimators(cohort):
     bags, labels = cohort
     rows = Panther(4, random_state=0).fit_transform(bags)
     for model in (EmbeddingScaler("balanced", 4), EmbeddingClassifier(random_state=3), EmbeddingCox()):
@@ -118,15 +118,15 @@ def test_they_are_estimators_like_any_other(cohort):
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ((9, 2), r"y\[3, 1\] is 2\.0; expected is 1 where the event was seen, else 0"),
+        ((9, 2), r"y\[3, 1\] is 2\.0"),
         ((9, np.nan), r"y\[3, 1\] is nan"),
-        ((np.nan, 1), r"y\[3, 0\] is nan; expected is a time of at least 0"),
+        ((np.nan, 1), r"y\[3, 0\] is nan"),
         ((np.inf, 1), r"y\[3, 0\] is inf"),
         ((-1, 0), r"y\[3, 0\] is -1\.0"),
-        (("soon", 1), "y holds something that is no number"),
+        (("soon", 1), "y: .*'soon'"),
     ],
 )
-def test_follow_up_that_makes_no_sense_is_named_by_its_row(row, said):
+def test_invalid_follow_up_is_refused_by_row(row, said):
     y = np.column_stack([np.arange(1.0, 11), np.ones(10)]).astype(object)
     y[3] = [float(v) if not isinstance(v, str) else v for v in row]
     x = np.random.default_rng(0).normal(size=(10, 4))

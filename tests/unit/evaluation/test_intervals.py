@@ -1,4 +1,4 @@
-"""Resampling patients: coverage, pairing, and rows that travel with their patient."""
+"""Resampling of patients: coverage, pairing, several rows per patient; exact bounds of perfect scores."""
 
 from pathlib import Path
 
@@ -13,7 +13,10 @@ from panther.evaluation.intervals import (
     Interval,
     best_of,
     differences,
+    exact_lower,
+    exact_lower_balanced,
     intervals,
+    is_perfect,
     over_folds,
     resample,
     resample_counts,
@@ -35,7 +38,7 @@ def paired(first, second, patients, number=1000, seed=0) -> Difference:
     return found
 
 
-def test_all_rows_of_a_drawn_patient_count_alike():
+def test_rows_of_a_drawn_patient_have_equal_counts():
     patients = np.array(["a", "b", "a", "c", "b", "a"])
     (counts,) = resample_counts(patients, 50, seed=0)
     for patient in "abc":
@@ -43,7 +46,7 @@ def test_all_rows_of_a_drawn_patient_count_alike():
     assert (counts[:, [0, 1, 3]].sum(1) == 3).all()
 
 
-def test_resamples_are_those_of_one_draw_of_patients_after_the_other_whatever_the_block(monkeypatch):
+def test_resamples_do_not_depend_on_the_size_of_blocks(monkeypatch):
     patients = np.random.default_rng(1).integers(0, 37, 90)
     names, member = np.unique(patients.astype(str), return_inverse=True)
     rng = np.random.default_rng(3)
@@ -77,11 +80,6 @@ def test_slides_of_one_patient_do_not_make_the_interval_narrower():
     once = interval(mean_of(values), np.arange(50), 500)
     often = interval(mean_of(copies), patients, 500)
     assert (often.high - often.low) == pytest.approx(once.high - once.low, rel=0.2)
-
-
-def test_the_same_seed_gives_the_same_interval():
-    values = np.random.default_rng(0).normal(size=50)
-    assert interval(mean_of(values), np.arange(50), 100, 3) == interval(mean_of(values), np.arange(50), 100, 3)
 
 
 def test_undefined_resamples_are_left_out_and_counted():
@@ -136,7 +134,7 @@ def test_the_sign_test_is_the_binomial_test_of_scipy(won, lost):
     assert sign_test(won, lost) == sign_test(lost, won)
 
 
-def test_four_of_four_are_no_evidence_and_none_of_none_neither():
+def test_the_sign_test_of_few_pairs_is_not_significant():
     assert sign_test(4, 0) == pytest.approx(0.125)
     assert sign_test(0, 0) == 1.0
 
@@ -188,6 +186,41 @@ def test_pages_have_the_caption_of_the_tables(page):
     assert module.CAPTION in " ".join(text.split())
 
 
-def test_nobody_to_resample_is_refused():
+def test_resampling_without_patients_is_refused():
     with pytest.raises(InputError, match="no patients"):
         next(resample_counts([], 1, 0))
+
+
+@pytest.mark.parametrize("patients", [1, 5, 30, 58, 400])
+def test_the_bound_of_n_right_of_n_is_that_of_clopper_and_pearson(patients):
+    expected = stats.binomtest(patients, patients).proportion_ci(0.95, method="exact").low
+    assert exact_lower(patients) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_bound_of_balanced_accuracy_is_the_worst_that_explains_the_result():
+    counts = np.array([6, 20, 50])
+    found = exact_lower_balanced(counts)
+    share = np.random.default_rng(0).dirichlet(np.full(3, 0.5), 50_000)  # who bears how much of the unlikeliness
+    recalls = np.exp(np.log(0.025) * share / counts)
+    np.testing.assert_allclose((recalls**counts).prod(1), 0.025)
+    assert recalls.mean(1).min() >= found
+    assert recalls.mean(1).min() == pytest.approx(found, abs=1e-4)
+
+
+def test_one_class_and_classes_of_one_size_are_the_simple_bound():
+    assert exact_lower_balanced([25]) == pytest.approx(exact_lower(25))
+    assert exact_lower_balanced([10, 10, 10]) == pytest.approx(exact_lower(30))
+
+
+def test_a_small_class_leaves_much_open_however_large_the_others_are():
+    assert exact_lower_balanced([3, 1000]) < 0.66
+    assert exact_lower_balanced([3, 1000]) > 0.5
+    assert exact_lower_balanced([0, 1000]) == 0.0
+    assert exact_lower(0) == 0.0
+
+
+def test_perfect_is_1_and_nothing_less():
+    assert is_perfect(float(np.mean([1.0] * 7)), "c_index")
+    assert not is_perfect(0.9999, "c_index")
+    assert not is_perfect(np.nan, "c_index")
+    assert not is_perfect(3.0, "mae")

@@ -1,11 +1,11 @@
-"""Samples that a model has not seen the like of are told from those it has."""
+"""Detection of unfamiliar samples."""
 
 import numpy as np
 import pytest
 
 from panther.errors import InputError
 from panther.evaluation import outlying
-from panther.evaluation.outlying import FOLDS, PER_COMPONENT, fit_cloud, in_words
+from panther.evaluation.outlying import FOLDS, PER_COMPONENT, familiarity_level, fit_cloud
 
 
 def embeddings(rng, n, dim=300):
@@ -15,7 +15,7 @@ def embeddings(rng, n, dim=300):
 
 
 @pytest.mark.parametrize("n", [40, 120])
-def test_new_samples_of_the_same_kind_are_rarely_called_unusual(n):
+def test_new_samples_of_the_training_distribution_are_rarely_unusual(n):
     rng = np.random.default_rng(0)
     shares = []
     for _ in range(10):
@@ -42,7 +42,7 @@ def test_held_out_distances_are_those_of_a_cloud_without_the_fold():
 
 
 @pytest.mark.parametrize("change", ["far in a weak direction", "far in a strong direction", "other noise"])
-def test_what_was_never_seen_is_outside(change):
+def test_unfamiliar_samples_are_outside(change):
     rng = np.random.default_rng(2)
     cloud = fit_cloud(embeddings(rng, 100), np.arange(100))
     new = embeddings(rng, 20)
@@ -52,23 +52,23 @@ def test_what_was_never_seen_is_outside(change):
         new[:, 0] += 80
     else:
         new += rng.normal(0, 3, new.shape)
-    assert {in_words(p, 100) for p in cloud.p_value(new)} == {"outside"}
+    assert {familiarity_level(p, 100) for p in cloud.p_value(new)} == {"outside"}
 
 
-def test_words_follow_the_p_value():
-    assert in_words(1 / 31, 30) == "outside"  # farther out than all 30
-    assert in_words(2 / 31, 30) == "familiar"
-    assert in_words(0.04, 500) == "unusual"
-    assert in_words(0.5, 500) == "familiar"
+def test_levels_of_familiarity_follow_the_p_value():
+    assert familiarity_level(1 / 31, 30) == "outside"  # farther out than all 30
+    assert familiarity_level(2 / 31, 30) == "familiar"
+    assert familiarity_level(0.04, 500) == "unusual"
+    assert familiarity_level(0.5, 500) == "familiar"
 
 
 def test_a_constant_embedding_has_a_cloud_too():
     cloud = fit_cloud(np.ones((10, 5)), np.arange(10))
     assert cloud.p_value(np.ones((1, 5)))[0] == 1
-    assert in_words(cloud.p_value(np.full((1, 5), 2.0))[0], 10) == "outside"
+    assert familiarity_level(cloud.p_value(np.full((1, 5), 2.0))[0], 10) == "outside"
 
 
-def test_two_patients_say_nothing_of_what_is_usual():
+def test_two_patients_are_too_few():
     with pytest.raises(InputError, match="at least 3"):
         fit_cloud(np.zeros((4, 2)), np.array([0, 0, 1, 1]))
 

@@ -1,4 +1,4 @@
-"""Site shift."""
+"""Site shift of proportions; prediction of site and label from embeddings, and their association."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from panther.errors import InputError
-from panther.evaluation.shift import site_shift
+from panther.evaluation.shift import changes, cramers_v, per_patient, read_site_and_label, site_shift
 
 
 def proportions(shift, seed, n=90, c=8):
@@ -65,3 +65,68 @@ def test_sites_too_small_to_judge_are_left_out_and_one_site_alone_is_refused():
         site_shift(weights, ["A"] * 90, samples)
     with pytest.raises(InputError, match="Patient same"):
         site_shift(weights[:2], ["A", "B"], ["a", "b"], ["same", "same"])
+
+
+RNG = np.random.default_rng(0)
+
+
+def patients(site_effect=0.0, label_effect=0.0, confounded=0.0, n=120, d=60, seed=0):
+    rng = np.random.default_rng(seed)
+    site = rng.integers(3, size=n)
+    label = np.where(rng.random(n) < confounded, site > 0, rng.random(n) < 0.5)
+    directions = rng.normal(size=(4, d))
+    x = rng.normal(size=(n, d)) + site_effect * directions[site] + label_effect * label[:, None] * directions[3]
+    return x, [f"s{i}" for i in site], ["b" if one else "a" for one in label]
+
+
+def test_planted_sites_and_labels_are_predicted_and_noise_is_not():
+    found = read_site_and_label(*patients(site_effect=1, label_effect=0), permutations=99)
+    assert found.site.accuracy > 0.9
+    assert found.label.p_value > 0.01
+    assert found.label.accuracy == pytest.approx(0.5, abs=0.15)
+    assert found.site.chance == pytest.approx(1 / 3, abs=0.05)
+    both = read_site_and_label(*patients(site_effect=1, label_effect=1), permutations=99)
+    assert min(both.label.accuracy, both.label_elsewhere.accuracy) > 0.85
+
+
+def test_a_label_that_only_the_site_tells_is_not_read_elsewhere_and_the_reader_is_warned():
+    found = read_site_and_label(*patients(site_effect=1.5, confounded=0.9), permutations=99)
+    assert found.label.accuracy > 0.75
+    assert found.label_elsewhere.accuracy < found.label.accuracy - 0.2
+    assert found.confounding > 0.6
+    assert "Warning: The site is associated with grade" in found.sentences("grade")[-1]
+
+
+def test_cramers_v_is_none_by_chance_and_one_where_the_site_decides():
+    a = np.repeat(["x", "y"], 500)
+    assert cramers_v(a, a) == pytest.approx(1, abs=1e-6)
+    assert cramers_v(a, np.tile(["p", "q"], 500)) == 0
+    assert np.mean([cramers_v(RNG.integers(4, size=60), RNG.integers(3, size=60)) for _ in range(100)]) < 0.1
+    assert cramers_v(a, ["same"] * 1000) == 0
+    # 2 x 2 of 30, 10, 10, 30: chi square 20 of 80, corrected by (1 / 79), over (2 - 1 / 79 - 1)
+    one, other = np.repeat(["x", "x", "y", "y"], [30, 10, 10, 30]), np.repeat(["p", "q", "p", "q"], [30, 10, 10, 30])
+    assert cramers_v(one, other) == pytest.approx(np.sqrt((20 / 80 - 1 / 79) / (1 - 1 / 79)))
+
+
+def test_slides_of_a_patient_are_one_row_and_must_agree():
+    x, columns = per_patient(np.array([[0.0], [2], [5]]), ["p", "p", "q"], {"site": ["a", "a", "b"]})
+    assert (x.tolist(), columns) == ([[1], [5]], {"site": ["a", "b"]})
+    with pytest.raises(InputError, match="Patient p has slides with two values of site"):
+        per_patient(np.zeros((2, 1)), ["p", "p"], {"site": ["a", "b"]})
+
+
+def test_changes_are_described():
+    before = read_site_and_label(*patients(1.5, 1), permutations=9)
+    after = read_site_and_label(*patients(0, 1), permutations=9)
+    said = changes(before, after, "grade")
+    assert "the site is predicted less well" in said[0]
+    assert len(said) == 3
+
+
+@pytest.mark.parametrize(
+    ("sites", "labels", "sentence"),
+    [(["a"] * 20, None, "sites: a"), (["a", "b"] * 10, ["x"] * 20, "labels: x")],
+)
+def test_too_few_sites_and_labels_are_refused(sites, labels, sentence):
+    with pytest.raises(InputError, match=sentence):
+        read_site_and_label(RNG.normal(size=(20, 3)), sites, labels)

@@ -15,6 +15,7 @@ from scipy.stats import rankdata
 
 from panther.explain.attention import SCALES, attention, map_attention
 from panther.mil import build_model, networks
+from panther.models.blocks import Block
 from panther.models.heads import build_head
 from panther.models.model import Model, save_model
 from panther.models.scaling import Scaler
@@ -22,6 +23,7 @@ from panther.models.settings import Named
 from panther.models.tasks import Classification, DiscreteSurvival
 from panther.storage.prototypes import load_prototypes
 from panther.storage.readers import open_bag
+from panther.types import FeatureSpace
 
 SMALL = {
     "abmil": {"hidden": 8, "attention": 4},
@@ -36,9 +38,9 @@ TASK = Classification(("a", "b", "c"))
 def network(slide, name, task=TASK):
     prototypes = load_prototypes(slide / "p.safetensors") if name == "attnmisl" else None
     module = build_model(name, 3, task.n_outputs, prototypes, SMALL[name], seed=4).eval()
-    return Model(
-        Named(name=name, options=SMALL[name]), Named(name="own"), task, module, 3, "mean", prototypes, None, {}
-    )
+    method = Named(name=name, options=SMALL[name])
+    block = Block(method, prototypes or FeatureSpace(3, "mean"))
+    return Model(method, Named(name="own"), task, module, (block,), None, {})
 
 
 def test_every_network_has_a_map(slide):
@@ -106,21 +108,9 @@ def test_a_model_with_prototypes_gives_the_map_of_its_prototypes(slide, tmp_path
     prototypes = load_prototypes(slide / "p.safetensors")
     head, options = build_head("linear", (21,), 3, seed=0), {"temperature": 3.0}
     scaler = Scaler(torch.zeros(21), torch.ones(21))
-    save_model(
-        Model(
-            Named(name="panther", options=options),
-            Named(name="linear"),
-            TASK,
-            head,
-            3,
-            "mean",
-            prototypes,
-            scaler,
-            {},
-            torch.zeros(21),
-        ),
-        tmp_path / "m.st",
-    )
+    method = Named(name="panther", options=options)
+    model = Model(method, Named(name="linear"), TASK, head, (Block(method, prototypes),), scaler, {}, torch.zeros(21))
+    save_model(model, tmp_path / "m.st")
     common = (slide / "s.h5", "--max-side", 100, "--prototype", "C1")
     run("map", *common, "--model", "m.st", "-o", "a")
     run("map", *common, "-p", slide / "p.safetensors", "-s", "temperature=3", "-o", "b")
@@ -139,7 +129,8 @@ def test_attention_that_is_the_same_everywhere_is_told(slide, tmp_path, run):
 def test_requests_that_make_no_sense_are_one_sentence(slide, tmp_path, run):
     model = network(slide, "abmil")
     save_model(model, tmp_path / "m.st")
-    save_model(replace(model, encoder="uni"), tmp_path / "uni.st")
+    uni = replace(model, blocks=(Block(model.method, FeatureSpace(3, "uni")),))
+    save_model(uni, tmp_path / "uni.st")
     grid = np.array([[0, 0], [SIDE, 0]])
     write_bag(tmp_path / "nan.h5", np.array([[1, 2, 3], [1, np.nan, 3]]), grid)
     write_bag(tmp_path / "no.h5", np.ones((2, 3)), None)

@@ -9,11 +9,13 @@ import panther
 from panther.explain.attention import attention
 from panther.explain.scene import assign
 from panther.mil import build_model
+from panther.models.blocks import Block
 from panther.models.model import Model
 from panther.models.settings import Named
 from panther.models.tasks import Classification
 from panther.storage.prototypes import load_prototypes
 from panther.storage.readers import open_bag
+from panther.types import FeatureSpace
 
 ELSEWHERE = "cpu:0"  # for torch the same place under another name: the one device that every machine has beside "cpu"
 
@@ -81,7 +83,8 @@ def test_the_device_of_the_work_assigns_the_patches(slide, tmp_path, devices, ma
 def test_a_network_looks_from_another_device_and_stays_where_it_is(slide):
     task = Classification(("a", "b"))
     module = build_model("abmil", 3, 2, None, {"hidden": 8, "attention": 4}, seed=4).eval()
-    model = Model(Named(name="abmil"), Named(name="own"), task, module, 3, "mean", None, None, {})
+    method = Named(name="abmil")
+    model = Model(method, Named(name="own"), task, module, (Block(method, FeatureSpace(3, "mean")),), None, {})
     bag = open_bag(slide / "s.h5")
     here, elsewhere = attention(bag, model), attention(bag, model, ELSEWHERE)
     np.testing.assert_array_equal(here.weights, elsewhere.weights)

@@ -113,14 +113,14 @@ def test_the_trainer_trains_them_and_a_killed_training_ends_in_the_same_bytes(na
     settings = TrainSettings(epochs=4, batch_size=1, accumulate=8, learning_rate=3e-3)
     batches = source(bags, task.encode(target), LoadSettings(max_patches=40, instance_dropout=0.1))
 
-    def killed(row):
-        if row["epoch"] == 1:
-            raise KeyboardInterrupt
+    def killed(epochs, title, count):
+        yield from (0, 1)
+        raise KeyboardInterrupt
 
     whole = fit(small_model(name, DIM, 2, bags), batches, task, settings).model
     checkpoint = tmp_path / "checkpoint.pt"
     with pytest.raises(KeyboardInterrupt):
-        fit(small_model(name, DIM, 2, bags), batches, task, settings, checkpoint=checkpoint, on_epoch=killed)
+        fit(small_model(name, DIM, 2, bags), batches, task, settings, checkpoint=checkpoint, track=killed)
     resumed = fit(small_model(name, DIM, 2, bags), batches, task, settings, checkpoint=checkpoint).model
     everything = source(bags, task.encode(target), LoadSettings().for_evaluation())
     assert torch.equal(*(predict_logits(model, everything, settings)[0] for model in (whole, resumed)))

@@ -12,7 +12,7 @@ C, T = 4, 7
 
 @pytest.mark.parametrize("name", heads.names())
 @pytest.mark.parametrize("n_outputs", [1, 3])
-def test_every_head_takes_vectors_and_tokens_alike(name, n_outputs):
+def test_every_head_takes_vectors_and_tokens(name, n_outputs):
     head = build_head(name, (C, T), n_outputs, seed=0).eval()
     tokens = torch.randn(5, C, T)
     assert head(tokens).shape == (5, n_outputs)
@@ -48,7 +48,7 @@ def test_one_batched_product_is_c_separate_linear_maps():
     torch.testing.assert_close(layer(x), torch.stack(separate, 1))
 
 
-def test_a_prototype_moves_only_its_own_network():
+def test_gradients_of_a_prototype_reach_only_its_network():
     head = Structured((C, T), 1, StructuredSettings(dropout=0.0))
     x = torch.zeros(8, C, T)
     x[:, 2] = torch.randn(8, T)
@@ -95,7 +95,7 @@ def test_a_linear_head_may_lack_a_bias():
         ("transformer", (C, T), {}, "There is no head 'transformer'"),
     ],
 )
-def test_what_makes_no_head_is_refused_in_a_sentence(name, shape, options, sentence):
+def test_invalid_heads_are_refused(name, shape, options, sentence):
     with pytest.raises(InputError, match=sentence):
         build_head(name, shape, 2, options)
 
@@ -111,7 +111,7 @@ def test_numbers_of_the_whole_slide_follow_the_tokens(name):
     assert not torch.allclose(head.eval()(x), head(moved))
 
 
-def test_gates_start_open_and_every_statistic_has_its_own():
+def test_gates_start_at_one_and_each_statistic_has_one():
     dim = (T - 1) // 2
     gated = build_head("structured", (C, T, dim), 1, seed=0).eval()
     plain = build_head("structured", (C, T, dim), 1, {"gates": False}, seed=0).eval()

@@ -1,15 +1,18 @@
-"""One trained model as one file: the same predictions wherever it is opened, and only for the features it knows."""
+"""Training, saving and loading of models; samples that are left out; centred prototypes."""
 
 import json
 from dataclasses import replace
 
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 
+import panther
+from commands import invoke
 from panther.cohort.load import load_cohort
 from panther.cohort.targets import Classes
-from panther.errors import InputError
+from panther.errors import InputError, LeftOutWarning
 from panther.models.fitting import TrainingRecipe, train_model
 from panther.models.model import load_model, save_model
 from panther.models.predict import predict_bags
@@ -51,7 +54,7 @@ def cohort(tmp_path_factory):
     ],
     ids=["linear", "probe", "structured", "deepsets", "abmil", "attnmisl", "pca"],
 )
-def test_a_loaded_model_predicts_what_the_trained_one_does(changes, cohort, tmp_path):
+def test_a_loaded_model_has_the_predictions_of_the_trained_one(changes, cohort, tmp_path):
     bags, loaded, _ = cohort
     model, failures = train_model(bags, loaded.target, replace(RECIPE, **changes))
     assert failures == {}
@@ -88,14 +91,13 @@ def test_features_of_another_encoder_or_dimension_are_refused(cohort, tmp_path):
         assert list(failures) == ["odd"]
         with h5py.File(tmp_path / "uni.h5", "w") as file:
             file.create_dataset("features", data=np.ones((5, 12), "f4")).attrs["encoder"] = "uni"
-        known = replace(
-            model, encoder="conch", prototypes=model.prototypes and replace(model.prototypes, encoder="conch")
-        )
+        (block,) = model.blocks
+        known = replace(model, blocks=(replace(block, basis=replace(block.basis, encoder="conch")),))
         with pytest.raises(InputError, match="conch"):
             predict_bags(known, [BagRef("uni", (tmp_path / "uni.h5",))])
 
 
-def test_what_is_no_model_is_refused(tmp_path):
+def test_files_that_are_not_models_are_refused(tmp_path):
     (tmp_path / "m").write_text("nothing")
     with pytest.raises(InputError, match="panther train"):
         load_model(tmp_path / "m")
@@ -106,7 +108,7 @@ def test_what_is_no_model_is_refused(tmp_path):
         load_model(tmp_path / "t.safetensors")
 
 
-def test_given_prototypes_are_used_and_known_again_in_the_file(cohort, tmp_path):
+def test_explicit_prototypes_are_used_and_saved(cohort, tmp_path):
     bags, loaded, _ = cohort
     given = fit_bags(bags, KMeansSettings(5, restarts=1, passes=1, seed=3)).prototypes
     save_prototypes(given, tmp_path / "p.safetensors")
@@ -159,3 +161,76 @@ def test_a_probe_of_slides_keeps_a_patients_slides_in_one_inner_fold(tmp_path):
         sure[name] = predict_bags(model, bags)[1]["probabilities"].max(1).mean()
     assert sure["divided"] > 0.9
     assert sure["together"] < 0.75
+
+
+NAMES = [f"s{i}" for i in range(12)]
+TABLE = pd.DataFrame({"slide_id": NAMES, "case_id": NAMES, "subtype": list("ab") * 6})
+
+
+def bags() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    found = {name: (rng.normal(size=(20, 4)) + i % 2).astype("f4") for i, name in enumerate(NAMES)}
+    return {**found, "s3": np.full((5, 4), np.nan, "f4"), "s4": np.empty((0, 4), "f4")}
+
+
+@pytest.mark.parametrize("method", ["panther", "mean", "abmil"])
+def test_samples_with_nan_without_patches_or_features_are_left_out_with_a_warning(method):
+    given = {name: bag for name, bag in bags().items() if name != "s5"}
+    count = 2 if method == "panther" else None
+    with pytest.warns(LeftOutWarning, match="Left out of the training: 3, e.g. s5: the table names it") as told:
+        model = panther.train(given, TABLE, label="subtype", method=method, n_prototypes=count, epochs=1)
+    assert [one.filename for one in told if one.category is LeftOutWarning] == [__file__]
+    assert set(model.failures) == {"s3", "s4", "s5"}
+    assert set(model.about["samples"]) == set(NAMES) - set(model.failures)
+    with pytest.warns(LeftOutWarning, match="Left out of the predictions: 2, e.g. "):
+        assert len(panther.predict(model, given).table) == 9
+
+
+def test_a_network_without_readable_bags_is_refused():
+    given = dict.fromkeys(NAMES, bags()["s3"])
+    with pytest.raises(panther.InputError, match=r"None of the 12 samples can be trained on\. .*NaN"):
+        panther.train(given, TABLE, label="subtype", method="abmil", epochs=1)
+
+
+@pytest.mark.parametrize("words", [["train", "F", "--table", "t.csv", "--label", "subtype"], ["embed", "F"]])
+def test_a_command_reports_each_failure_once(tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "F").mkdir()
+    for name, bag in bags().items():
+        np.save(tmp_path / "F" / f"{name}.npy", bag)
+    TABLE.to_csv("t.csv", index=False)
+    output = ["-o", "m.safetensors" if words[0] == "train" else "e.npz"]
+    ended = invoke(*words, "--method", "mean", *output, "-j", "1")
+    assert ended.exit_code == 1, ended.output
+    assert ended.output.count("s3.npy") == ended.output.count("zero patches") == 1
+    assert "Warning" not in ended.output
+
+
+RNG = np.random.default_rng(0)
+
+
+def slides(site, shift, count):
+    """Half of the patients of a site have more of one tissue than of the other."""
+    tissue = np.array([[0.0, 0, 0, 0], [6, 6, 0, 0]])
+    return {
+        f"{site}{i}": (tissue[(RNG.random(60) < (0.2, 0.8)[i % 2]).astype(int)] + RNG.normal(size=(60, 4)) + shift)
+        for i in range(count)
+    }
+
+
+def test_a_new_site_of_the_table_is_centred_for_predictions(tmp_path):
+    train, new = {**slides("A", 0, 10), **slides("B", 9, 10)}, slides("C", -12, 10)
+    table = pd.DataFrame({"slide_id": [*train, *new]})
+    table = table.assign(case_id=table.slide_id, site_id=table.slide_id.str[0], kind=["x", "y"] * 15)
+    known = table[table.site_id != "C"]
+    prototypes = panther.fit_prototypes(train, 2, table=known, centre="site", passes=1)
+    model = panther.train(
+        train, known, label="kind", prototypes=prototypes, calibrate=0, output=tmp_path / "m.safetensors"
+    )
+    for one in (model, tmp_path / "m.safetensors"):
+        found = panther.predict(one, new, table[table.site_id == "C"][["slide_id", "case_id", "site_id"]]).table
+        assert (found["predicted"].to_numpy() == np.array(["x", "y"] * 5)).mean() >= 0.9
+    with pytest.raises(InputError, match="no table names a site of C0"):
+        panther.predict(tmp_path / "m.safetensors", new)
+    with pytest.raises(InputError, match="attnmisl"):
+        panther.train(train, known, label="kind", method="attnmisl", prototypes=prototypes)

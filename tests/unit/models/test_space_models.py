@@ -1,4 +1,4 @@
-"""Models on PANTHER with its block `space`: they learn what proportions cannot tell, keep it in their file, and say which pairs it was."""
+"""Models on PANTHER with its block `space`: predictions, files and attributions."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -84,7 +84,7 @@ def test_trained_heads_read_the_blocks_too(head: str) -> None:
     assert trained(head=head, epochs=2, blocks="space").scaler is not None
 
 
-def test_a_structured_head_is_refused_in_a_sentence() -> None:
+def test_a_structured_head_is_refused() -> None:
     with pytest.raises(InputError, match=r"one token per prototype.*without blocks"):
         trained(head="structured", epochs=1, blocks=["space"])
 

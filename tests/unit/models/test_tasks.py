@@ -160,11 +160,11 @@ def test_an_external_cohort_may_name_its_classes_in_another_order():
         ("hinge", target_for("nll"), {}, "'hinge'"),
     ],
 )
-def test_bad_targets_and_settings_are_refused_in_a_sentence(loss, target, options, sentence):
+def test_invalid_targets_and_settings_are_refused(loss, target, options, sentence):
     with pytest.raises(InputError, match=sentence):
         fit_task(loss, target, **options)
 
 
-def test_too_few_distinct_times_are_said():
+def test_too_few_distinct_times_give_a_warning():
     with pytest.warns(UserWarning, match="too few distinct times"):
         fit_task("nll", Survival(np.array([5.0, 5.0, 5.0, 9.0]), np.ones(4, bool)))

@@ -49,7 +49,7 @@ def test_the_penalty_is_the_one_of_the_least_squared_error_on_left_out_samples()
 
 
 @pytest.mark.parametrize("dim", [12, 90])  # fewer and more numbers than samples
-def test_left_out_samples_are_foretold_as_by_fits_without_them(dim):
+def test_held_out_predictions_are_those_of_fits_without_the_samples(dim):
     x, y = rows(50, dim)
     weightings = [rotate(x * weight - (x * weight).mean(0)).z for weight in (np.ones(dim), np.linspace(0.1, 1, dim))]
     folds = inner_folds(Values(y).strata(), 4, None, 0)
@@ -61,7 +61,7 @@ def test_left_out_samples_are_foretold_as_by_fits_without_them(dim):
             assert squares == pytest.approx(expected, rel=1e-8)
 
 
-def test_a_probe_of_a_value_speaks_the_units_of_its_task():
+def test_predicted_values_are_in_the_units_of_the_task():
     x, y = rows(80, 4)
     target = Values(1e6 + 250 * y)
     task = fit_task("mse", target)
@@ -103,7 +103,7 @@ def test_proportional_odds_are_those_of_a_plain_optimiser(strength):
     assert own == pytest.approx(plain_likelihood(best.x, x, grade, 4), abs=1e-6)
 
 
-def test_what_the_probe_and_the_loss_say_of_grades_is_the_same():
+def test_probe_and_loss_have_the_same_likelihood_of_grades():
     x, grade = graded()
     logits = fit_cumulative(x, grade, 4).logits(x)
     by_loss = grade_log_probabilities(torch.from_numpy(logits))
@@ -131,7 +131,7 @@ def test_a_grade_that_was_not_seen_is_never_predicted_and_others_are_as_without_
     np.testing.assert_allclose(np.delete(p, absent, 1), q, atol=1e-6)
 
 
-def test_each_label_is_the_logistic_regression_of_those_it_is_known_of():
+def test_each_label_is_a_logistic_regression_on_its_known_samples():
     rng = np.random.default_rng(2)
     x = rng.normal(size=(60, 8))
     labels = (x[:, :3] + rng.normal(size=(60, 3)) > 0).astype(float)

@@ -110,7 +110,7 @@ def test_one_test_set_has_a_likelihood_ratio_test() -> None:
 
 def test_a_model_with_covariates_keeps_how_they_are_read(results: Results) -> None:
     model = results.model(fold=0, method=BOTH)
-    (_, clinic) = model.representation()
+    (_, clinic) = model.blocks
     names = [one["column"] for one in clinic.method.options["columns"]]
     assert names == ["age", "stage"]
 

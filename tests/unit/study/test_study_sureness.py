@@ -133,9 +133,9 @@ def test_a_study_writes_its_tables_and_its_models_know_them(tmp_path):
     assert set(results.sureness) == names
     assert {path.stem for path in (tmp_path / "run").glob("*.parquet")} >= names
     assert set(results.sureness["prediction_sets"]["calibrated_on"]) == {"validation patients"}
-    assert results.model(fold=0).sure.promise.patients == 15
+    assert results.model(fold=0).uncertainty.calibrator.patients == 15
     survival = run_study(study_in(tmp_path, **values, task={"survival": "dss"}), tmp_path / "survival")
     assert survival.sureness == {}
     again = run_study(study_in(tmp_path, **values, prediction_sets="by-class"))
-    assert len(again.model(fold=0).sure.promise.threshold) == 2
+    assert len(again.model(fold=0).uncertainty.calibrator.threshold) == 2
     assert set(again.sureness["prediction_sets"]["by"]) >= {"all", "class"}

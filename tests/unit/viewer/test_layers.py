@@ -15,6 +15,7 @@ from panther.explain.concordance.tissue_classifier import LabelledTiles, fit_cla
 from panther.explain.palette import PALETTE, rgb_values
 from panther.explain.slide_map import DIVERGING, heat_colours
 from panther.mil import build_model
+from panther.models.blocks import Block
 from panther.models.fitting import TrainingRecipe, train_model
 from panther.models.model import Model, load_model, save_model
 from panther.models.settings import Named, TrainSettings
@@ -22,6 +23,7 @@ from panther.models.tasks import Classification
 from panther.prototypes import KMeansSettings
 from panther.slides.polygons import Polygon, Tissue, write_contours
 from panther.storage.bags import list_bags
+from panther.types import FeatureSpace
 from panther.viewer.contents import find_contents
 from panther.viewer.workbench import Workbench
 from viewer.asking import entered, picture
@@ -48,7 +50,9 @@ def with_models(written_cohort, tmp_path_factory):
     task = Classification(("a", "b"))
     for name in ("abmil", "dsmil"):
         module = build_model(name, 3, 2, None, SMALL, seed=4).eval()
-        model = Model(Named(name=name, options=SMALL), Named(name="own"), task, module, 3, "mean", None, None, {})
+        method = Named(name=name, options=SMALL)
+        block = Block(method, FeatureSpace(3, "mean"))
+        model = Model(method, Named(name="own"), task, module, (block,), None, {})
         save_model(model, folder / f"{name}.safetensors")
     places = {ref.sample: ref.open().places().numpy() for ref in listing.refs}
     lines = ["slide_id,x,y,label"]

@@ -209,7 +209,7 @@ def slide_predictions(entries: Sequence[SlideEntry], model: Path) -> tuple[dict[
     refs = [entry.features for entry in entries if entry.features is not None]
     loaded = load_model(model)
     samples, predictions, failures = predict_bags(loaded, refs)
-    outputs = loaded.task.output_names
+    outputs = loaded.task.names
     rows = zip(samples, loaded.task.numbers(predictions), strict=True)
     return {sample: dict(zip(outputs, map(float, row), strict=True)) for sample, row in rows}, dict(failures)
 

@@ -1,4 +1,4 @@
-"""A model's file knows how sure it may be, and predictions of new samples say so."""
+"""Uncertainty of models: calibration, prediction sets and familiarity, in files and predictions."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from panther.models.fitting import Embedded, Parts, TrainingRecipe, fit_model, t
 from panther.models.model import load_model, save_model
 from panther.models.predict import predict_slides
 from panther.models.settings import Named, TrainSettings
-from panther.models.sureness import _seen
+from panther.models.uncertainty import describe_familiarity
 from panther.prototypes import KMeansSettings
 from panther.storage.clinical import select_slides
 from panther.types import Bag, Prototypes
@@ -47,16 +47,16 @@ def predicted(model, bags):
     return predict_slides(model, select_slides(bags, None, None), "slide")
 
 
-def test_predictions_carry_probabilities_sets_and_words(model, folder):
+def test_predictions_have_calibrated_probabilities_sets_and_texts(model, folder):
     found = predicted(model, folder / "features").table
     calibrated = found[["calibrated_high", "calibrated_low"]].to_numpy()
     raw = found[["probability_high", "probability_low"]].to_numpy()
-    np.testing.assert_allclose(calibrated, tempered(raw, model.sure.promise.temperature))
+    np.testing.assert_allclose(calibrated, tempered(raw, model.uncertainty.calibrator.temperature))
     for p, inside, words in zip(calibrated, found["prediction_set"], found["sureness"], strict=True):
         names = [
             n
             for n, own in zip(("high", "low"), p, strict=True)
-            if own >= model.sure.promise.threshold or own == p.max()
+            if own >= model.uncertainty.calibrator.threshold or own == p.max()
         ]
         assert inside == "; ".join(names)
         assert words.startswith(" or ".join(names) + " (90 % set")
@@ -74,17 +74,20 @@ def test_a_slide_of_another_kind_is_called_outside(model, folder):
     assert [note for note in found.notes if note.startswith("other: ")]
 
 
-def test_the_words_are_true_of_training_samples_too(model, folder):
+def test_texts_are_true_of_training_samples_too(model, folder):
     """Some of them lie farther from all than any did from the others: they were seen, so nothing may say that they were not."""
     found = predicted(model, folder / "features")
     for p, words in zip(found.table["familiarity"], found.table["sureness"], strict=True):
         assert "outside" not in words
         assert ("any of the 36 training samples was from the others" in words) == (round(p, 4) == round(1 / 37, 4))
-    assert _seen(0.03, 0.0, 99) == "unusual: farther out than 97 % of the 99 training samples were from the others"
-    assert _seen(1.0, 0.0, 99) == "like the training samples"
+    assert (
+        describe_familiarity(0.03, 0.0, 99)
+        == "unusual: farther out than 97 % of the 99 training samples were from the others"
+    )
+    assert describe_familiarity(1.0, 0.0, 99) == "like the training samples"
 
 
-def test_the_file_keeps_it(model, folder, tmp_path):
+def test_the_file_keeps_the_uncertainty(model, folder, tmp_path):
     save_model(model, tmp_path / "m.safetensors")
     back = load_model(tmp_path / "m.safetensors")
     one, two = (predicted(m, folder / "features").table for m in (model, back))
@@ -92,23 +95,23 @@ def test_the_file_keeps_it(model, folder, tmp_path):
         assert one[name].tolist() == two[name].tolist()
 
 
-def test_files_without_it_say_nothing_of_it(model, folder, tmp_path):
-    save_model(replace(model, sure=type(model.sure)()), tmp_path / "m.safetensors")
+def test_models_without_uncertainty_have_no_such_columns(model, folder, tmp_path):
+    save_model(replace(model, uncertainty=type(model.uncertainty)()), tmp_path / "m.safetensors")
     found = predicted(load_model(tmp_path / "m.safetensors"), folder / "features").table
     assert found.columns.tolist() == ["sample", "predicted", "probability_high", "probability_low"]
 
 
 @pytest.mark.parametrize(("name", "value"), [("temperature", 0.0), ("threshold", 2.0), ("temperature", float("nan"))])
-def test_numbers_that_cannot_be_are_refused(model, tmp_path, name, value):
-    sure = replace(model.sure, promise=replace(model.sure.promise, **{name: value}))
-    save_model(replace(model, sure=sure), tmp_path / "m.safetensors")
+def test_impossible_calibrations_are_refused(model, tmp_path, name, value):
+    sure = replace(model.uncertainty, calibrator=replace(model.uncertainty.calibrator, **{name: value}))
+    save_model(replace(model, uncertainty=sure), tmp_path / "m.safetensors")
     with pytest.raises(InputError, match=rf"m\.safetensors: .*{name}.*; train the model again"):
         load_model(tmp_path / "m.safetensors")
 
 
 def test_parts_of_another_shape_are_refused(model, tmp_path):
-    cloud = replace(model.sure.cloud, basis=model.sure.cloud.basis[:-1])
-    save_model(replace(model, sure=replace(model.sure, cloud=cloud)), tmp_path / "m.safetensors")
+    cloud = replace(model.uncertainty.cloud, basis=model.uncertainty.cloud.basis[:-1])
+    save_model(replace(model, uncertainty=replace(model.uncertainty, cloud=cloud)), tmp_path / "m.safetensors")
     with pytest.raises(InputError, match="training embeddings' basis"):
         load_model(tmp_path / "m.safetensors")
 
@@ -129,14 +132,14 @@ def test_a_validation_part_calibrates():
     )
     fitted = fit_model(RECIPE, parts, Embedded(x, names, (Block(RECIPE.method, Prototypes(torch.eye(4))),)))
     p = fitted.predict("val")["probabilities"]
-    found = fitted.model.sure.promise
+    found = fitted.model.uncertainty.calibrator
     assert found.patients == 30
     assert found.source == "validation patients"
     assert found.temperature == fit_temperature(labels[60:], p)
     assert found.threshold == set_threshold(labels[60:], tempered(p, found.temperature))
 
 
-def test_what_is_not_known_is_said(folder):
+def test_missing_calibration_has_a_reason(folder):
     cohort = load_cohort(folder / "table.csv", label="subtype", bags=folder / "features")
     bags = cohort.join_bags(panther.list_bags(folder / "features"))
     network = replace(RECIPE, method=Named(name="abmil", options={"hidden": 8, "attention": 4}), head=Named(name="own"))
@@ -144,16 +147,16 @@ def test_what_is_not_known_is_said(folder):
     found = predicted(model, folder / "features")
     assert "calibrated_high" not in found.table
     assert "familiarity" in found.table  # of the mean features
-    assert any("how sure it may be" in note for note in found.notes)
+    assert any("not calibrated" in note for note in found.notes)
     few, _ = train_model(bags[:8], cohort.target.take(np.arange(8)), RECIPE)
-    assert any("at least 10 patients" in why for why in few.sure.why)
+    assert any("at least 10 patients" in why for why in few.uncertainty.reasons)
     high, low = (np.flatnonzero(cohort.target.labels == label) for label in (0, 1))
     rows = np.sort([*high[:14], low[0]])
     rare, _ = train_model([bags[row] for row in rows], cohort.target.take(rows), RECIPE)
-    assert any("The class low has 1 patient, too few for 5 inner folds" in why for why in rare.sure.why)
+    assert any("The class low has 1 patient, too few for 5 inner folds" in why for why in rare.uncertainty.reasons)
 
 
-def test_survival_knows_what_it_has_seen(folder):
+def test_survival_models_detect_unfamiliar_samples(folder):
     model = panther.train(
         folder / "features", folder / "table.csv", survival="dss", method="protocounts", n_prototypes=4
     )

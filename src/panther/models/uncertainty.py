@@ -1,6 +1,6 @@
-"""How sure a model may be: calibrated probabilities, prediction sets, and whether a new sample is like the training samples.
+"""Uncertainty of predictions: calibrated probabilities, prediction sets, and how familiar a new sample is.
 
-All of it is learned from predictions of patients that the model was not fitted on, and is part of the file of a model.
+All of it is learned from predictions of patients that the model was not fitted on, and is part of the model's file.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ from panther.evaluation.calibration import (
     set_threshold,
     tempered,
 )
-from panther.evaluation.outlying import Cloud, fit_cloud, in_words
+from panther.evaluation.outlying import Cloud, familiarity_level, fit_cloud
 from panther.models.probes import inner_folds
 from panther.models.scaling import AnyScaler
 from panther.models.tasks import Prediction, Task
@@ -52,16 +52,16 @@ class Calibration:
     temperature: Positive
     # lowest calibrated probability of a class in the prediction set, or of each class
     threshold: Share | tuple[Share, ...]
-    level: Share  # how often the set holds the truth
-    patients: int  # that it was learned from
-    source: str  # who they were
+    level: Share  # coverage of the sets
+    patients: int  # held out for it
+    source: str  # of these patients
 
     def probabilities(self, raw: np.ndarray) -> np.ndarray:
         """Calibrated probabilities (n, K)."""
         return tempered(raw, self.temperature)
 
     def sentence(self) -> str:
-        """The calibration, for reading."""
+        """The calibration in words."""
         t = self.temperature
         verdict = (
             "they were too extreme" if t > SLIGHT else "they were too moderate" if t < 1 / SLIGHT else "hardly changed"
@@ -71,15 +71,15 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Margin:
-    """Error of predicted values on held-out patients."""
+    """Prediction intervals of values, from residuals of held-out patients."""
 
-    half_width: NotNegative  # of intervals around them
-    level: Share  # how often those hold the truth
+    half_width: NotNegative  # of prediction intervals
+    level: Share  # coverage of the intervals
     patients: int
     source: str
 
     def sentence(self) -> str:
-        """The margin, for reading."""
+        """The interval in words."""
         share = f"{100 * self.level:g} % of values"
         return f"{share} lie within {self.half_width:.4g} of the prediction, by {self.patients} {self.source}."
 
@@ -88,13 +88,13 @@ Calibrator = Calibration | Margin
 
 
 @dataclass(frozen=True, eq=False)
-class Sureness:
-    """What a model knows of its limits; what it does not know is None, and ``why`` gives the reasons."""
+class Uncertainty:
+    """Uncertainty of a model's predictions; ``reasons`` explain missing parts."""
 
-    promise: Calibrator | None = None  # of classes or values
+    calibrator: Calibrator | None = None  # of classes or values
     cloud: Cloud | None = None  # of the scaled training embeddings, or of the mean features where a network reads bags
-    reach: float | None = None  # distance to the nearest prototype that 99 of 100 training patches keep
-    why: tuple[str, ...] = ()
+    reach: float | None = None  # distance to the nearest prototype, the 99th percentile of training patches
+    reasons: tuple[str, ...] = ()
 
     def tensors(self) -> dict[str, Tensor]:
         """Tensors for the file."""
@@ -102,12 +102,12 @@ class Sureness:
 
     def settings(self) -> dict[str, Any]:
         """Plain values for the file."""
-        kind = type(self.promise).__name__.lower()
+        kind = type(self.calibrator).__name__.lower()
         return {
-            "promise": None if self.promise is None else {"kind": kind, **asdict(self.promise)},
+            "promise": None if self.calibrator is None else {"kind": kind, **asdict(self.calibrator)},
             "rest": None if self.cloud is None else self.cloud.rest,
             "reach": self.reach,
-            "why": list(self.why),
+            "why": list(self.reasons),
         }
 
 
@@ -120,16 +120,16 @@ class _Stored(BaseModel):
     why: tuple[str, ...] = ()
 
 
-def load_sureness(
+def load_uncertainty(
     path: Path, settings: Mapping[str, Any], tensors: Mapping[str, Tensor], samples: int, again: str
-) -> Sureness:
-    """Sureness of a model of so many training samples from a file's values; impossible numbers are refused by the name of the file."""
+) -> Uncertainty:
+    """Uncertainty from the values and tensors of a model's file, which has this number of training samples."""
     try:
         stored = _Stored.model_validate(settings)
     except ValidationError as error:
-        problem = next((one for one in error.errors() if one["type"] != "missing"), error.errors()[0])
-        where = ".".join(map(str, problem["loc"]))
-        raise InputError(f"{path}: the file is damaged ({where} is {problem['input']!r:.40}); {again}.") from error
+        problem = next((item for item in error.errors() if item["type"] != "missing"), error.errors()[0])
+        location = ".".join(map(str, problem["loc"]))
+        raise InputError(f"{path}: the file is damaged ({location} is {problem['input']!r:.40}); {again}.") from error
     cloud = None
     if tensors:
         if stored.rest is None:
@@ -140,21 +140,19 @@ def load_sureness(
             check_tensor(path, f"the training embeddings' {name}", tensors[name], shape, again)
         mean, basis, variance, distances = (tensors[name].numpy() for name in TENSORS)
         cloud = Cloud(mean, basis, variance, stored.rest, distances)
-    return Sureness(stored.promise, cloud, stored.reach, stored.why)
+    return Uncertainty(stored.promise, cloud, stored.reach, stored.why)
 
 
 VALIDATION = "validation patients"
-NOBODY = (
-    "The model does not know how sure it may be: no patient was held out of its training; train it with `calibrate=5`, or give the splits "
-    "of the study a validation part."
-)
 FEWEST = 10  # patients below which a temperature is noise and a 90 % set holds every class
 
 
 def fit_calibrator(
     task: Task, prediction: Prediction, target: Target, patients: np.ndarray, source: str, by_class: bool = False
 ) -> Calibrator:
-    """Temperature and prediction sets of classes (at their level in each class, if so), or intervals of values, from samples not trained on."""
+    """Calibrator from samples not trained on: temperature and prediction sets of classes (one threshold per class with ``by_class``), or
+    intervals of values.
+    """
     number = len(np.unique(patients))
     if number < FEWEST:
         raise InputError(f"There are {number} {source}; at least {FEWEST} patients are needed.")
@@ -162,45 +160,47 @@ def fit_calibrator(
         return Margin(residual_width(target.values, prediction["value"], patients), LEVEL, number, source)
     labels = task.encode(target)["label"].numpy()
     temperature = fit_temperature(labels, prediction["probabilities"], patients)
-    learn: Callable[..., float | tuple[float, ...]] = class_thresholds if by_class else set_threshold
-    threshold = learn(labels, tempered(prediction["probabilities"], temperature), patients)
+    thresholds: Callable[..., float | tuple[float, ...]] = class_thresholds if by_class else set_threshold
+    threshold = thresholds(labels, tempered(prediction["probabilities"], temperature), patients)
     return Calibration(temperature, threshold, LEVEL, number, source)
 
 
-def fit_sureness(
-    fitted: "FittedModel", seen: np.ndarray, refit: "Callable[[Parts], FittedModel]", folds: int, by_class: bool = False
-) -> Sureness:
-    """Calibration and surroundings of a fitted model; ``seen`` (n, D) is what it knows of its training samples."""
-    promise, why = _promise(fitted, refit, folds, by_class)
-    patients = [fitted.parts.patients[name] for name in fitted.parts.ids["train"]]
-    prototypes, cloud = fitted.model.prototypes, None
+def fit_uncertainty(
+    fitted: "FittedModel", x: np.ndarray, refit: "Callable[[Parts], FittedModel]", folds: int, by_class: bool = False
+) -> Uncertainty:
+    """Calibrator and cloud of a fitted model; ``x`` (n, D) are its scaled training embeddings, or mean features."""
+    parts, prototypes, reasons = fitted.parts, fitted.model.prototypes, []
+    calibrator, cloud = None, None
+    if isinstance(parts.targets["train"], (Classes, Values)):
+        try:
+            calibrator = _held_out_calibrator(fitted, refit, folds, by_class)
+        except InputError as error:  # too few patients, or a class that only one fold has
+            reasons.append(f"The predictions are not calibrated. {error}")
     try:
-        cloud = fit_cloud(seen, np.array(patients))
+        cloud = fit_cloud(x, np.array([parts.patients[name] for name in parts.ids["train"]]))
     except InputError as error:
-        why = (*why, f"The model cannot tell what lies outside of its training. {error}")
-    return Sureness(promise, cloud, None if prototypes is None else prototypes.diagnostics.get("reach"), why)
+        reasons.append(f"The familiarity of new samples is unknown. {error}")
+    reach = None if prototypes is None else prototypes.diagnostics.get("reach")
+    return Uncertainty(calibrator, cloud, reach, tuple(reasons))
 
 
-def _promise(
+def _held_out_calibrator(
     fitted: "FittedModel", refit: "Callable[[Parts], FittedModel]", folds: int, by_class: bool
-) -> tuple[Calibrator | None, tuple[str, ...]]:
-    """By the validation part, or by inner folds of the training part where there is none; else why there is none."""
+) -> Calibrator:
+    """Calibrator from the validation part, or from inner folds of the training part where there is none."""
     parts = fitted.parts
-    if not isinstance(parts.targets["train"], (Classes, Values)):
-        return None, ()
     part = "val" if "val" in parts.ids else "train"
-    if part == "train" and folds < 2:
-        return None, (NOBODY,)
     patients = np.array([parts.patients[name] for name in parts.ids[part]])
-    try:
-        if part == "val":
-            prediction, source = fitted.predict("val"), VALIDATION
-        else:
-            prediction = _out_of_fold(parts, refit, folds, patients)
-            source = f"training patients, each held out of one of {folds} inner folds"
-        return fit_calibrator(fitted.model.task, prediction, parts.targets[part], patients, source, by_class), ()
-    except InputError as error:  # too few, or a class that only one fold has
-        return None, (f"The model does not know how sure it may be. {error}",)
+    if part == "val":
+        prediction, source = fitted.predict("val"), VALIDATION
+    elif folds < 2:
+        raise InputError(
+            "No patient was held out of the training; use `calibrate=5`, or splits with a validation part."
+        )
+    else:
+        prediction = _out_of_fold(parts, refit, folds, patients)
+        source = f"training patients, each held out of one of {folds} inner folds"
+    return fit_calibrator(fitted.model.task, prediction, parts.targets[part], patients, source, by_class)
 
 
 def _out_of_fold(
@@ -208,24 +208,24 @@ def _out_of_fold(
 ) -> Prediction:
     """Predictions of the training samples, each by a model that was fitted without its patient."""
     names, target = np.array(parts.ids["train"]), parts.targets["train"]
-    every, predictions = inner_folds(target.strata(), folds, patients, seed=0), []
-    for rows in every:
+    held_out, predictions = inner_folds(target.strata(), folds, patients, seed=0), []
+    for rows in held_out:
         members = {"train": np.setdiff1d(np.arange(len(names)), rows), "held_out": rows}
         if isinstance(target, Classes):
             for label in np.setdiff1d(target.labels, target.labels[members["train"]]):
                 few = len(np.unique(patients[target.labels == label]))
                 count = f"{few} patient{'' if few == 1 else 's'}"
                 raise InputError(f"The class {target.names[label]} has {count}, too few for {folds} inner folds")
-        ids = {part: tuple(names[some].tolist()) for part, some in members.items()}
-        targets = {part: target.take(some) for part, some in members.items()}
+        ids = {part: tuple(names[chosen].tolist()) for part, chosen in members.items()}
+        targets = {part: target.take(chosen) for part, chosen in members.items()}
         predictions.append(refit(replace(parts, ids=ids, targets=targets)).predict("held_out"))
-    order = np.argsort(np.concatenate(every))
-    return {name: np.concatenate([one[name] for one in predictions])[order] for name in predictions[0]}
+    order = np.argsort(np.concatenate(held_out))
+    return {name: np.concatenate([fold[name] for fold in predictions])[order] for name in predictions[0]}
 
 
 @torch.no_grad()
 def mean_features(refs: Iterable[Openable]) -> np.ndarray:
-    """Mean feature vector of each bag (n, d): what is known of a slide before a network looks at it."""
+    """Mean feature vector of each bag (n, d)."""
     means = []
     for ref in refs:
         bag = ref.open()
@@ -237,85 +237,84 @@ def mean_features(refs: Iterable[Openable]) -> np.ndarray:
     return torch.stack(means).numpy()
 
 
-FARTHER = "familiarity"  # name of the p-values among a model's predictions
-OUTSIDE = "at the edge of what the model has seen, or beyond"  # an extreme training sample is called so, too
-MANY = 0.1  # share of patches beyond the prototypes' reach that is unusual; 0.01 is expected
-MOST = 0.5  # share from which the slide is something else
+FAMILIARITY = "familiarity"  # name of the p-values among a model's predictions
+OUTSIDE = "at the edge of what the model has seen, or beyond"  # also said of extreme training samples
+UNUSUAL_SHARE = 0.1  # of patches beyond the prototypes' reach; 0.01 is expected
+OUTSIDE_SHARE = 0.5
 
 
 def with_familiarity(
     model: "Model", predictions: Mapping[str, np.ndarray], x: np.ndarray, scaler: AnyScaler | None = None
 ) -> dict[str, np.ndarray]:
-    """Predictions with how often a sample like the training's is at least as far out, of embeddings or mean features (n, D)."""
-    cloud = model.sure.cloud
+    """Predictions with the p-value of each sample's distance to the training samples; ``x`` (n, D) are embeddings or mean features."""
+    cloud = model.uncertainty.cloud
     if cloud is None:
         return dict(predictions)
     blocks = [x[i : i + 64] for i in range(0, len(x), 64)]
-    seen = blocks if scaler is None else [scaler(torch.from_numpy(np.array(block))).numpy() for block in blocks]
-    return {**predictions, FARTHER: np.concatenate([cloud.p_value(block) for block in seen])}
+    if scaler is not None:
+        blocks = [scaler(torch.from_numpy(np.array(block))).numpy() for block in blocks]
+    return {**predictions, FAMILIARITY: np.concatenate([cloud.p_value(block) for block in blocks])}
 
 
-def sure_columns(
+def uncertainty_columns(
     model: "Model", samples: Sequence[str], predictions: Mapping[str, np.ndarray], bags: Sequence[Openable], work: Work
 ) -> dict[str, Any]:
-    """Columns of the table of predictions, as far as the model knows how sure it may be; the last one says it in words."""
+    """Columns of uncertainty for the table of predictions, where they are defined; the last one is a text."""
     columns: dict[str, Any] = {}
-    words: list[list[str]] = [[] for _ in samples]
-    promise, cloud = model.sure.promise, model.sure.cloud
-    if isinstance(promise, Calibration):
-        names: Sequence[str] = model.task.names  # type: ignore[attr-defined]
-        p = promise.probabilities(predictions["probabilities"])
-        inside = prediction_sets(p, promise.threshold)
-        sets = [[name for name, is_in in zip(names, row, strict=True) if is_in] for row in inside]
-        for one, line in zip(sets, words, strict=True):
-            every = "; that is every class, so it cannot tell" if len(one) == len(names) else ""
-            line.append(f"{' or '.join(one)} ({100 * promise.level:g} % set{every})")
+    texts: list[list[str]] = [[] for _ in samples]
+    calibrator, cloud = model.uncertainty.calibrator, model.uncertainty.cloud
+    if isinstance(calibrator, Calibration):
+        names = model.task.names
+        p = calibrator.probabilities(predictions["probabilities"])
         columns = {f"calibrated_{name}": p[:, k] for k, name in enumerate(names)}
-        columns["prediction_set"] = ["; ".join(one) for one in sets]
-    elif isinstance(promise, Margin):
-        low, high = (predictions["value"] + sign * promise.half_width for sign in (-1, 1))
-        columns = {"low": low, "high": high}
-        for one, other, line in zip(low, high, words, strict=True):
-            line.append(f"{one:.4g} to {other:.4g} ({100 * promise.level:g} % interval)")
-    if cloud is not None and FARTHER in predictions:
-        columns[FARTHER] = np.round(predictions[FARTHER], 4)
-    shares = _rare(model, samples, bags, work)
-    if shares is not None:
-        columns["rare_patches"] = np.round(shares, 4)
-    for row, line in enumerate(words if FARTHER in columns or shares is not None else ()):
-        p_value = float(predictions[FARTHER][row]) if FARTHER in columns else 1.0
-        share = 0.0 if shares is None else float(shares[row])
-        line.append(_seen(p_value, share, 0 if cloud is None else len(cloud.distances)))
+        sets = [[names[k] for k in np.flatnonzero(row)] for row in prediction_sets(p, calibrator.threshold)]
+        columns["prediction_set"] = ["; ".join(classes) for classes in sets]
+        for classes, text in zip(sets, texts, strict=True):
+            full = "; that is every class, so it cannot tell" if len(classes) == len(names) else ""
+            text.append(f"{' or '.join(classes)} ({100 * calibrator.level:g} % set{full})")
+    elif isinstance(calibrator, Margin):
+        columns = {"low": predictions["value"] - calibrator.half_width}
+        columns["high"] = predictions["value"] + calibrator.half_width
+        for low, high, text in zip(*columns.values(), texts, strict=True):
+            text.append(f"{low:.4g} to {high:.4g} ({100 * calibrator.level:g} % interval)")
+    p_values, shares = predictions.get(FAMILIARITY), _rare_shares(model, samples, bags, work)
+    for name, values in ((FAMILIARITY, p_values), ("rare_patches", shares)):
+        if values is not None:
+            columns[name] = np.round(values, 4)
+    if p_values is not None or shares is not None:
+        for row, text in enumerate(texts):
+            p_value = 1.0 if p_values is None else float(p_values[row])
+            share = 0.0 if shares is None else float(shares[row])
+            text.append(describe_familiarity(p_value, share, 0 if cloud is None else len(cloud.distances)))
     if columns:
-        columns["sureness"] = ["; ".join(line) for line in words]
+        columns["sureness"] = ["; ".join(text) for text in texts]
     return columns
 
 
-def _seen(p: float, share: float, number: int) -> str:
-    """Whether the model has seen the like, by the embedding and by the patches."""
+def describe_familiarity(p_value: float, share: float, number: int) -> str:
+    """Similarity to the ``number`` training samples: the p-value of the embedding's distance, and the share of rare patches."""
     reasons = []
-    verdict = in_words(p, number) if number else "familiar"
-    if verdict != "familiar":
+    level = familiarity_level(p_value, number) if number else "familiar"
+    if level != "familiar":
         others = f"any of the {number} training samples was"
-        if p > 1 / (number + 1) + 1e-12:
-            others = f"{100 * (1 - p):.0f} % of the {number} training samples were"
+        if p_value > 1 / (number + 1) + 1e-12:
+            others = f"{100 * (1 - p_value):.0f} % of the {number} training samples were"
         reasons.append(f"farther out than {others} from the others")
-    if share >= MANY:
+    if share >= UNUSUAL_SHARE:
         patches = f"{100 * share:.0f} % of the patches lie farther from every prototype"
         reasons.append(f"{patches} than 99 % of the training patches")
-    how = OUTSIDE if verdict == "outside" or share >= MOST else "unusual"
-    return f"{how}: {', and '.join(reasons)}" if reasons else "like the training samples"
+    title = OUTSIDE if level == "outside" or share >= OUTSIDE_SHARE else "unusual"
+    return f"{title}: {', and '.join(reasons)}" if reasons else "like the training samples"
 
 
-def _rare(model: "Model", samples: Sequence[str], bags: Sequence[Openable], work: Work) -> np.ndarray | None:
-    """Share of patches (n,) beyond the reach of the prototypes; None where that is not known."""
-    if model.prototypes is None or model.sure.reach is None:
+def _rare_shares(model: "Model", samples: Sequence[str], bags: Sequence[Openable], work: Work) -> np.ndarray | None:
+    """Share of patches (n,) beyond the reach of the prototypes; None where it is unknown."""
+    if model.prototypes is None or model.uncertainty.reach is None:
         return None
     by_name = {bag.sample: bag for bag in bags}
-    chosen = [by_name[name] for name in samples]
-    function = partial(_share_beyond, prototypes=model.prototypes, reach=model.sure.reach)
-    shares = np.full(len(chosen), np.nan)
-    for index, share in stream(function, chosen, "looking for rare patches", work, {}):
+    function = partial(_share_beyond, prototypes=model.prototypes, reach=model.uncertainty.reach)
+    shares = np.full(len(samples), np.nan)
+    for index, share in stream(function, [by_name[name] for name in samples], "looking for rare patches", work, {}):
         shares[index] = share
     return shares
 
