@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from panther.cohort.targets import Classes, Values
-from panther.engine import HERE
+from panther.engine import LOCAL
 from panther.evaluation.calibration import brier, fit_temperature, tempered
 from panther.evaluation.intervals import exact_lower
 from panther.models.settings import Named
@@ -84,7 +84,7 @@ def test_prediction_sets_have_their_coverage_in_simulated_studies(make):
     covered = []
     for _ in range(30):
         folds = [make(rng, 30, fold) for fold in range(5)]
-        table = judge_sureness(folds, Population(folds), 0, HERE)["prediction_sets"]
+        table = judge_sureness(folds, Population(folds), 0, LOCAL)["prediction_sets"]
         covered.append(table.query("by == 'all'")["coverage"].item())
     assert 0.88 <= np.mean(covered) <= 0.92
 
@@ -92,7 +92,7 @@ def test_prediction_sets_have_their_coverage_in_simulated_studies(make):
 def test_calibration_corrects_an_overconfident_model():
     rng = np.random.default_rng(4)
     folds = [classes(rng, 100, fold) for fold in range(3)]
-    tables = judge_sureness(folds, Population(folds), 50, HERE)
+    tables = judge_sureness(folds, Population(folds), 50, LOCAL)
     result = tables["calibration"].set_index(["probabilities", "metric"])
     labels = np.concatenate([one.target.labels for one in folds])
     raw = np.concatenate([one.prediction["probabilities"] for one in folds])
@@ -112,14 +112,14 @@ def test_full_coverage_of_few_has_the_exact_bound():
     rng = np.random.default_rng(5)
     folds = [classes(rng, 12, fold) for fold in range(2)]
     sure = [replace(one, prediction={"probabilities": np.full((12, 3), 1 / 3)}) for one in folds]
-    sets = judge_sureness(sure, Population(sure), 20, HERE)["prediction_sets"].query("by == 'all'").iloc[0]
+    sets = judge_sureness(sure, Population(sure), 20, LOCAL)["prediction_sets"].query("by == 'all'").iloc[0]
     assert (sets["coverage"], sets["size"]) == (1, 3)
     assert sets["ci_low"] == exact_lower(24)
 
 
 def test_few_patients_leave_raw_probabilities_only():
     rng = np.random.default_rng(6)
-    tables = judge_sureness([classes(rng, 30, 0)], Population([classes(rng, 30, 0)]), 10, HERE)
+    tables = judge_sureness([classes(rng, 30, 0)], Population([classes(rng, 30, 0)]), 10, LOCAL)
     assert set(tables["calibration"]["probabilities"]) == {"raw"}
     assert "prediction_sets" not in tables
 
