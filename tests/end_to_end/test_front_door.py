@@ -1,4 +1,4 @@
-"""What `import panther` offers: every name is there, documented, and imported only when it is used."""
+"""The public names of `import panther`: documented, with examples that run, imported when used."""
 
 import doctest
 import inspect
@@ -16,7 +16,7 @@ NAMES = [name for name in panther.__all__ if name != "__version__"]
 FUNCTIONS = [name for name in NAMES if inspect.isfunction(getattr(panther, name))]
 
 
-def test_the_lists_of_names_agree_and_the_modules_page_speaks_of_all():
+def test_the_lists_of_names_and_the_docstring_agree():
     assert sorted(NAMES) == sorted(panther._HOMES)
     assert dir(panther) == sorted(panther.__all__)
     listed = set(re.findall(r"`(\w+)`", panther.__doc__))

@@ -40,18 +40,9 @@ def test_the_method_of_the_page_is_known_to_a_command_and_its_workers(cohort):
 
 def test_a_study_names_its_plugins(cohort):
     (cohort / "t.csv").write_text("case_id,slide_id,label\n" + "".join(f"p{i},00{i},{'ab'[i % 2]}\n" for i in range(6)))
-    study = {
-        "name": "s",
-        "table": "t.csv",
-        "features": {"f": "feats"},
-        "task": {"label": "label"},
-        "plugins": ["median.py", "head.py"],
-        "methods": ["median"],
-        "heads": ["two-layers"],
-        "training": {"epochs": 2, "min_steps": 0},
-        "splits": {"k": 2},
-        "bootstrap": 10,
-    }
+    study = {"name": "s", "table": "t.csv", "features": {"f": "feats"}, "task": {"label": "label"}, "splits": {"k": 2}}
+    study |= {"plugins": ["median.py", "head.py"], "methods": ["median"], "heads": ["two-layers"], "bootstrap": 10}
+    study |= {"training": {"epochs": 2, "min_steps": 0}}
     (cohort / "study.yaml").write_text(yaml.safe_dump(study))
     ended = run("run", "study.yaml", "-o", "out", "-j", 2)
     assert "median" in ended.stdout
@@ -65,7 +56,7 @@ def test_a_study_names_its_plugins(cohort):
 
 
 @pytest.mark.parametrize("content", [None, "import nothing_of_this_name", "1 +"])
-def test_a_file_that_is_none_is_refused_by_its_name(cohort, content):
+def test_an_invalid_plugin_file_is_refused_by_its_name(cohort, content):
     if content is not None:
         (cohort / "bad.py").write_text(content)
     ended = invoke("embed", "feats", "-o", "m.h5ad", "--method", "median", "--plugins", "bad.py")

@@ -14,18 +14,18 @@ Promise = bool | Callable[[Any], bool]
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """The contract of a method, which the contract suite holds it to; promises are a bool, or a function of the module; none is made by default."""
+    """Properties of a method, which the contract tests check: a bool, or a function of the module; none by default."""
 
-    title: str  # as papers write it
+    title: str  # as in papers
     permutation_invariant: Promise = False
     duplication_invariant: Promise = False
     differentiable: Promise = False
     # settings -> whether there is a view by prototypes
     tokens: Callable[[Mapping[str, Any]], bool] = lambda options: False
     options: tuple[str, ...] = ()  # names of the settings
-    variants: tuple[Mapping[str, Any], ...] = ({},)  # settings that the suite runs over
+    variants: tuple[Mapping[str, Any], ...] = ({},)  # settings that the contract tests use
     trainable: bool = False  # whether the prototypes can be trained end to end
-    needs_prototypes: bool = True  # else it stands on nothing but the features
+    needs_prototypes: bool = True  # else it needs only the features
     reads_places: Callable[[Mapping[str, Any]], bool] = lambda options: (
         False
     )  # settings -> whether it reads coordinates
@@ -73,19 +73,17 @@ def build(
     options = plain({**(options or {}), **settings})
     if trainable and not aggregators.entry(method).metadata.trainable:
         can = ", ".join(entry.name for entry in aggregators if entry.metadata.trainable)
-        raise InputError(
-            f"The prototypes of {method!r} cannot be trained: nothing flows back to them; those of {can} can."
-        )
+        raise InputError(f"trainable: prototypes of {method!r} cannot be trained, only those of {can}")
     aggregators.check_options(method, options)
     if aggregators.entry(method).metadata.needs_prototypes and not isinstance(prototypes, Prototypes):
-        raise InputError(f"The method {method!r} needs prototypes; fit them first and give them with `prototypes=`.")
+        raise InputError(f"prototypes: the method {method!r} needs prototypes")
     try:
         return aggregators[method](prototypes, **options, **({"trainable": True} if trainable else {}))
     except TypeError as error:
         raise InputError(f"A setting of {method!r} has the wrong type ({error}).") from error
 
 
-# The columns of a wide embedding are tens of thousands of tuples, which every model of a study asks for: they are made once.
+# Cached: the columns of a wide embedding are tens of thousands of tuples, which every model of a study reads.
 @lru_cache(8)
 def per_prototype_means(count: int, dim: int) -> tuple[tuple[int, str, int], ...]:
     """Columns of methods that keep one mean per prototype."""

@@ -1,4 +1,4 @@
-"""Optional blocks of PANTHER's embedding: what a mixture cannot see, read from the same fit and put beside it.
+"""Optional blocks of PANTHER's embedding: what a mixture cannot see, computed from the same fit and appended to it.
 
 `space`: which prototypes touch, and how each lies in regions; a mixture forgets where its patches lie. `tail`: the patches that no prototype
 explains; a lesion of 1 % of the tissue drowns in a mixture.
@@ -18,14 +18,14 @@ from panther.types import Places, Prototypes, Rows
 
 Columns = list[tuple[int, str, int]]  # prototype, statistic and dimension of each number, -1 where it does not apply
 OF_PROTOTYPES = ("regions", "size", "border")
-SHARE_PRIOR = 1e-3  # added to the share before its logarithm: 0.1 % more or less of nothing is nothing
+SHARE_PRIOR = 1e-3  # added to the share before its logarithm: shares far below 0.1 % are equal
 NO_PLACES = "the block `space` reads where patches lie, but there are no coordinates; extract the features with theirs, or leave it out of `blocks=`."
 
 
 class EmbeddingBlock(nn.Module):
-    """Numbers that follow the mixture's, read from the fit of one bag."""
+    """Numbers appended to those of the mixture, computed from the fit of one bag."""
 
-    needs_places: bool = False  # whether it reads where patches lie
+    needs_places: bool = False  # whether it reads coordinates
     needs_scores: bool = False  # whether it reads the patches' scores, log p under the mixture that EM starts from
 
     def __init__(self, prototypes: Prototypes, settings: EMSettings) -> None:
@@ -34,7 +34,7 @@ class EmbeddingBlock(nn.Module):
 
     @staticmethod
     def width(count: int, dim: int) -> int:
-        """How many numbers it has with C prototypes of d features; whoever recognises an embedding by its width asks it for many C."""
+        """Number of its columns with C prototypes of d features."""
         raise NotImplementedError
 
     @staticmethod
@@ -47,7 +47,7 @@ class EmbeddingBlock(nn.Module):
         return [column for part in self.layout(self.count, self.dim) for column in part]
 
     def parts(self) -> list[int]:
-        """How many of the numbers are scaled together, from left to right."""
+        """Sizes of the parts that are scaled separately, from left to right."""
         return [len(part) for part in self.layout(self.count, self.dim)]
 
     def forward(self, fit: MixtureFit, x: Rows, places: Places | None) -> Tensor:
@@ -79,7 +79,7 @@ class SpaceBlock(EmbeddingBlock):
         if places is None:
             raise InputError(NO_PLACES)
         assert fit.assignment is not None
-        # corners too: of real tissue the sides alone are too few pairs to be sure of
+        # with corners: on real tissue the sides alone give too few pairs
         neighbours = neighbourhood(fit.assignment, places, corners=True)
         above = torch.triu_indices(self.count, self.count, device=neighbours.touches.device)
         touch = neighbours.enrichment()[above[0], above[1]]
@@ -88,7 +88,7 @@ class SpaceBlock(EmbeddingBlock):
 
 
 class TailBlock(EmbeddingBlock):
-    """Share of the tail (its logarithm), how far out it lies, the prototypes that are nearest to it, its mean and its variance."""
+    """Log share of the tail, its excess, its nearest prototypes, its mean and its variance."""
 
     needs_scores = True
 
@@ -112,7 +112,7 @@ class TailBlock(EmbeddingBlock):
         """Read (2 + C + 2 d,) of the scores, the posteriors and the few rows that are in the tail."""
         assert fit.assignment is not None
         assert fit.scores is not None
-        # what is not finite makes the sum so; the bag is refused for it, by whoever looks at the numbers
+        # NaN and infinity propagate into the sums, for which the bag is refused later
         if not bool(fit.scores.sum(dtype=torch.float64).isfinite()):
             return fit.mixture.means.new_full((self.width(self.count, self.dim),), torch.nan)
         tail = tail_of(x, -fit.scores, fit.assignment, self.edges)
@@ -122,23 +122,19 @@ class TailBlock(EmbeddingBlock):
 
 
 def _edges(prototypes: Prototypes, settings: EMSettings) -> tuple[float, float]:
-    """What is usual and what is rare for the variance that EM starts from."""
+    """Usual and rare surprise at the starting variance of EM."""
     if prototypes.surprise is None:
         raise InputError(
-            "These prototypes do not say how surprising a training patch can be, which the block `tail` compares with: they were fitted "
-            "elsewhere. Fit them again with `panther prototypes`, or leave `tail` out of `blocks=`."
+            "blocks: `tail` requires prototypes with quantiles of surprise, as `panther prototypes` writes them"
         )
     if settings.variance not in STARTING_VARIANCES:
         known = ", ".join(map(str, STARTING_VARIANCES))
-        raise InputError(
-            f"The block `tail` knows what is surprising for the starting variances {known}, not for {settings.variance}; choose one of them, "
-            "or leave `tail` out of `blocks=`."
-        )
+        raise InputError(f"variance: found {settings.variance}, expected {known} with the block `tail`")
     usual, rare = prototypes.surprise[STARTING_VARIANCES.index(settings.variance)].tolist()
     return usual, rare
 
 
-# in the order in which they follow the mixture's numbers
+# in the order of their numbers
 BLOCKS: dict[str, type[EmbeddingBlock]] = {"space": SpaceBlock, "tail": TailBlock}
 
 
@@ -146,7 +142,7 @@ def block_names(blocks: Any) -> list[str]:
     """Names of blocks (`["space"]`, or `"space"`), each once and in their fixed order; unknown ones are refused."""
     names: Sequence[Any] = [name.strip() for name in blocks.split(",")] if isinstance(blocks, str) else blocks
     if not isinstance(names, (list, tuple)):
-        raise InputError(f"blocks is {blocks!r}; expected is a list of names, e.g. [{', '.join(BLOCKS)}].")
+        raise InputError(f"blocks: found {blocks!r}, expected a list of names, e.g. [{', '.join(BLOCKS)}]")
     for name in names:
         if name not in BLOCKS:
             raise InputError(f"There is no block {name!r}; {suggestion(str(name), BLOCKS)}.")
@@ -154,7 +150,7 @@ def block_names(blocks: Any) -> list[str]:
 
 
 def read_places(options: Mapping[str, Any]) -> bool:
-    """Whether a block among these settings reads where patches lie."""
+    """Whether a block of these settings reads coordinates."""
     return any(BLOCKS[name].needs_places for name in block_names(options.get("blocks") or ()))
 
 

@@ -1,4 +1,4 @@
-"""ProtoCounts: how many patches each prototype has, C numbers."""
+"""ProtoCounts: number of patches of each prototype, C numbers."""
 
 from collections.abc import Callable
 
@@ -11,9 +11,9 @@ from panther.statistics import distances_to_prototypes
 from panther.types import Aggregator, Prototypes, Rows, SlideEmbedding
 
 SCALE: dict[str, Callable[[Tensor], Tensor]] = {
-    "raw": lambda mass: mass,  # as the paper's text says
+    "raw": lambda mass: mass,  # text of the paper
     "fraction": lambda mass: mass / mass.sum(-1, keepdim=True),
-    "l2": lambda mass: mass / mass.norm(dim=-1, keepdim=True),  # as the published code does
+    "l2": lambda mass: mass / mass.norm(dim=-1, keepdim=True),  # published code
 }
 
 
@@ -51,12 +51,12 @@ class ProtoCounts(Aggregator):
         return self.read(distances, mask, with_assignment=with_assignment)
 
     def read(self, distances: Tensor, mask: Tensor | None = None, *, with_assignment: bool = False) -> SlideEmbedding:
-        """Count by squared distances (..., N, C) that are known."""
+        """Count from squared distances (..., N, C)."""
         least, index = distances.min(-1)  # (..., N)
         real = torch.ones_like(least) if mask is None else mask.to(least)
         mass = distances.new_zeros(*distances.shape[:-2], self.out_dim, dtype=torch.float64)
         mass.scatter_add_(-1, index, real.double())
-        # a patch with NaN has some nearest prototype too
+        # argmin of NaN is also an index
         mass = torch.where(least.isfinite().all(-1, keepdim=True), mass, torch.nan)
         counts, weights = (SCALE[scale](mass).to(distances) for scale in (self.scale, "fraction"))
         kept = None

@@ -1,6 +1,6 @@
-"""Bags to embeddings: one bag, or a cohort by several methods in one walk over its bags.
+"""Bags to embeddings: one bag, or a cohort by several methods in one pass over its bags.
 
-Each bag is opened and read once, whatever the number of methods; bags are spread over workers. One bag and one method are a grid of one.
+Each bag is opened and read once, whatever the number of methods; bags are distributed over workers.
 """
 
 import tempfile
@@ -35,8 +35,8 @@ from panther.storage.prototypes import as_prototypes
 from panther.store import HashedRows, hash_of, refusal
 from panther.types import Aggregator, Bag, Basis, FeatureSpace, Openable, Prototypes, SlideEmbedding, space_of
 
-Row = tuple[np.ndarray, dict[str, Any]]  # vectors of all embedders one after the other, and what is kept beside them
-FAILED = "failed"  # beside a row: why one of the embedders has no numbers in it
+Row = tuple[np.ndarray, dict[str, Any]]  # concatenated vectors of all embedders, and further columns
+FAILED = "failed"  # column: reason why an embedder failed on the bag
 
 
 def embed(
@@ -52,7 +52,7 @@ def embed(
     Parameters
     ----------
     bag : array, tensor, DataFrame, Bag or path
-        Patches (N, d) of one slide, or the file that holds them.
+        Patches (N, d) of one slide, or their file.
     prototypes : Prototypes or path, optional
         Fitted prototypes, or their file; methods without prototypes need none.
     method : str, default="panther"
@@ -65,7 +65,7 @@ def embed(
     Returns
     -------
     SlideEmbedding
-        The vector, its view per prototype (`tokens`), the assignment where asked for, and what else is worth knowing (`aux`).
+        The vector, its view per prototype (`tokens`), the assignment if requested, and diagnostics (`aux`).
 
     Examples
     --------
@@ -82,7 +82,7 @@ def embed(
 def embed_sample(
     sample: Openable, prototypes: Basis, module: Callable[..., SlideEmbedding], *, with_assignment: bool = False
 ) -> SlideEmbedding:
-    """Embedding of one bag, checked: NaN raises, naming the row."""
+    """Embed one bag; NaN raises an error that names the row."""
     bag = prototypes.prepared(sample.open())
     return check_embedding(bag, run_on(bag, module, with_assignment=with_assignment))
 
@@ -110,7 +110,7 @@ def embed_bags(
 
 
 def basis_of(prototypes: Basis | Path | str | None, bags: Sequence[Openable]) -> Basis:
-    """Prototypes, or what the features of the first bag that can be opened are: all others must be like it."""
+    """Prototypes, or the feature space of the first readable bag, which all others must have."""
     if prototypes is not None:
         return prototypes if isinstance(prototypes, FeatureSpace) else as_prototypes(prototypes)
     for ref in bags:
@@ -129,7 +129,7 @@ class Embedder:
 
     def __post_init__(self) -> None:
         make_plain(self)
-        _ = self.module  # a setting that makes no sense is refused at once
+        _ = self.module  # invalid settings are refused here
 
     @cached_property
     def module(self) -> Aggregator:
@@ -137,22 +137,22 @@ class Embedder:
         return build(self.method, self.prototypes, self.options)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the module behind: where it is sent to, it is built from the prototypes, which many embedders share."""
+        """Without the module: the receiver builds it from the prototypes, which many embedders share."""
         return {item.name: self.__dict__[item.name] for item in fields(self)}
 
 
 def embed_grid(
     bags: Sequence[Openable], embedders: Sequence[Embedder], work: Work, folder: Path | None = None
 ) -> Generator[EmbeddingTable | InputError]:
-    """Yield the table of each embedder, in their order, after one walk over the bags; an error where it could embed none of them.
+    """Yield the table of each embedder, in order, after one pass over the bags; an error if it could embed none of them.
 
-    Rows lie in a temporary file without a name in ``folder``, which the system removes with the process; the vectors of a table may be a
-    memory map of it, so a cohort may be larger than memory. It is written, not mapped: a full disk is an error and not the death of the
-    process.
+    Rows are in an unnamed temporary file in ``folder``, which the system removes with the process; the vectors of a table may be a
+    memory map of it, so a cohort may be larger than memory. The file is written, not mapped, so that a full disk raises an error
+    instead of killing the process.
     """
     names = [bag.sample for bag in bags]
     widths = [embedder.module.out_dim for embedder in embedders]
-    about: dict[str, dict[str, Any]] = {}  # what is kept beside the row of each bag
+    about: dict[str, dict[str, Any]] = {}  # further columns of each bag
     lost: dict[str, str] = {}  # bags that no embedder could embed
     matrix = np.empty((0, 0), np.float32)
     folder = folder or Path(tempfile.gettempdir())
@@ -185,11 +185,11 @@ def embed_grid(
 
 @contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
-    """Report what the system refuses."""
+    """Turn errors of the system into errors that name the folder."""
     try:
         yield
     except OSError as error:
-        raise InputError(f"{folder}: embeddings cannot be kept there ({refusal(error, folder)})") from error
+        raise InputError(f"{folder}: embeddings cannot be written there ({refusal(error, folder)})") from error
 
 
 def make_table(
@@ -199,13 +199,13 @@ def make_table(
     vectors: np.ndarray,
     failures: Mapping[str, str],
 ) -> EmbeddingTable:
-    """Vectors of one embedder with what was kept beside them."""
+    """Table of one embedder."""
     each = [{"n_patches": row["n_patches"], **row["each"][number]} for row in rows.values()]
     weights = np.array([row.pop("weights") for row in each]) if "weights" in each[0] else None
     kernels = sorted({row["kernel"] for row in rows.values()})
     if len(kernels) > 1:
         warnings.warn(
-            f"Embeddings were computed by different kernels ({', '.join(kernels)}): they agree within 1e-5 and not in every byte; "
+            f"Embeddings were computed by different kernels ({', '.join(kernels)}): they agree within 1e-5, but not in every byte; "
             "set PANTHER_KERNEL=torch on all machines for the same bytes.",
             stacklevel=2,
         )
@@ -236,11 +236,11 @@ class EmbedBag:
         return SharedMethods([(embedder.prototypes, embedder.module) for embedder in self.embedders], self.device)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave behind what is made anew where it is sent to."""
+        """Without the modules, which the receiver builds."""
         return {item.name: self.__dict__[item.name] for item in fields(self)}
 
     def __call__(self, ref: Openable) -> Row | Launched[Row]:
-        """Vectors of one bag side by side, and what is kept beside them."""
+        """Concatenated vectors of one bag, and further columns."""
         bag = ref.open()
         features = HashedRows(bag.features)  # hashed as they are read
         place, size = torch.device(self.device).type, len(bag) * bag.dim * bag.features.dtype.itemsize
@@ -248,20 +248,20 @@ class EmbedBag:
         held = several and can_hold(size, place)
         bag = replace(bag, features=in_memory(features, self.device) if held else features)
         shared = SharedBag(bag, self.methods)
-        # while a bag is worked on the next ones are read, so that there is more than one
+        # the next bags are read meanwhile, so more than one is held
         if held and 2 * size <= HELD_BYTES[place] and (fit := shared.launch()):
             return Launched(lambda: self.row(ref, bag, features, shared), fit.is_here)
         return self.row(ref, bag, features, shared)
 
     def row(self, ref: Openable, bag: Bag, features: HashedRows, shared: SharedBag) -> Row:
-        """Vectors of all embedders, and what is worth a column; or why there is none."""
+        """Vectors and columns of all embedders, or the reasons of their failures."""
         vectors, each, errors = [], [], []
         for basis, module in self.methods.all:
             try:
                 embedding = shared.embed(basis, module)
                 vectors.append(embedding.vector.cpu().numpy())
                 each.append(summary_of(embedding))
-            except Exception as error:  # the other embedders go on
+            except Exception as error:  # the other embedders continue
                 vectors.append(np.full(module.out_dim, np.nan, np.float32))
                 each.append({FAILED: reason_of(error, ref)})
                 errors.append(error)
@@ -275,7 +275,7 @@ class EmbedBag:
 
 
 def summary_of(embedding: SlideEmbedding) -> dict[str, Any]:
-    """Plain numbers worth a column of the table."""
+    """Diagnostics that become columns of the table."""
     about: dict[str, Any] = {}
     for name, value in embedding.aux.items():
         if name == "mass":

@@ -40,7 +40,7 @@ class H2T(Aggregator):
         return self.read(self.projection.view(x), mask, with_assignment=with_assignment)
 
     def read(self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False) -> SlideEmbedding:
-        """The same of patches that are normalised already, where they are to be."""
+        """Average patches that are normalised already, if the method normalises."""
         centroids = self.projection(self.get_buffer("centroids").to(compute_dtype(x.dtype)))
         origin = centroids.mean(0)
         sums, assignment, _ = accumulate(

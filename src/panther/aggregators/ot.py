@@ -19,8 +19,8 @@ from panther.statistics import NEGLIGIBLE, Assign, Logits, accumulate, compute_d
 from panther.statistics.compiled import compiled_kernel, sinkhorn_compiled, suits_tensor
 from panther.types import Aggregator, Prototypes, Rows, SlideEmbedding
 
-LARGE = math.exp(50)  # scalings beyond it, or its inverse, are moved into the potentials, where they cannot overflow
-CHECK_EVERY = 10  # iterations between looks at convergence
+LARGE = math.exp(50)  # scalings beyond it, or its inverse, are absorbed into the potentials to avoid overflow
+CHECK_EVERY = 10  # iterations between checks of convergence
 
 
 class Transport(NamedTuple):
@@ -74,7 +74,7 @@ def plan_rows(centroids: Tensor, transport: Transport, epsilon: Tensor) -> Assig
 
 
 def plan_rows_by_distance(centroids: Tensor, transport: Transport, epsilon: Tensor) -> Assign:
-    """The same where the cost is the distance itself and not its square."""
+    """Rows of the plan where the cost is the distance instead of its square."""
     norms = centroids.square().sum(-1)
     potentials = transport.potentials.unsqueeze(-2).to(centroids)
 
@@ -138,7 +138,7 @@ class OT(Aggregator):
 
     @torch.no_grad()
     def forward(self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False) -> SlideEmbedding:
-        """Find the potentials on the (N, C) costs, then walk the patches once more with the plan they define."""
+        """Find the potentials on the (N, C) costs, then pass over the patches once more with their plan."""
         distances = distances_to_prototypes(x, self.get_buffer("centroids"), mask)
         return self.read(x, distances, mask, with_assignment=with_assignment)
 
@@ -146,7 +146,7 @@ class OT(Aggregator):
     def read(
         self, x: Rows, distances: Tensor, mask: Tensor | None = None, *, with_assignment: bool = False
     ) -> SlideEmbedding:
-        """The same where squared distances (..., N, C) are known."""
+        """Embed with known squared distances (..., N, C)."""
         centroids = self.get_buffer("centroids").to(compute_dtype(x.dtype))
         origin = centroids.mean(0)
         of_square, rows_of = COST[self.cost]

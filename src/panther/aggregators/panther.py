@@ -57,7 +57,7 @@ READOUT: dict[str, Callable[[Mixture], Tensor]] = {
     "panther",
     title="PANTHER",
     permutation_invariant=True,
-    # the tail has at least a number of patches
+    # the tail has a minimum number of patches
     duplication_invariant=lambda module: module.settings.tau == 0 and not module.needs_scores,
     differentiable=True,
     trainable=True,
@@ -147,7 +147,7 @@ class PantherAggregator(Aggregator):
         first_step: FirstStep | None = None,
         to_host: bool = False,
     ) -> MixtureFit:
-        """Fit the mixture, which does not depend on the readout; from its first step on, where that is given."""
+        """Fit the mixture, which does not depend on the readout; ``first_step`` is not repeated."""
         return fit_mixture(
             x,
             self.centroids,
@@ -187,7 +187,7 @@ class PantherAggregator(Aggregator):
         )
 
     def parts(self) -> list[int]:
-        """The readout, then what each block is made of."""
+        """Sizes of the readout and of the parts of each block."""
         return self._parts
 
     @property
@@ -208,14 +208,14 @@ class PantherAggregator(Aggregator):
 def _bags(
     fit: MixtureFit, x: Rows, mask: Tensor | None, places: Places | Sequence[Places] | None
 ) -> Iterator[tuple[MixtureFit, Rows, Places | None]]:
-    """Fit, rows and places of each bag of a batch by itself, or of the one bag there is."""
+    """Fit, rows and places of each bag of a batch, or of a single bag."""
     if fit.mass.dim() == 1:
         yield fit, x, places if isinstance(places, Places) else None
         return
     count = len(fit.mass)
     where = places if isinstance(places, (list, tuple)) else [None] * count
     if len(where) != count:
-        raise InputError(f"There are {count} bags but places of {len(where)}; give those of each bag.")
+        raise InputError(f"places: found those of {len(where)} bags, expected {count}")
     for bag in range(count):
         mixture = Mixture(*(t[bag] for t in fit.mixture))
         if isinstance(x, Ragged):

@@ -1,4 +1,4 @@
-"""Plain pooling: what every other representation has to be better than."""
+"""Simple pooling over patches, the baselines of all other representations."""
 
 import torch
 from torch import Tensor
@@ -58,7 +58,7 @@ class Mean(_Pooling):
     tokens=lambda options: False,
 )
 class DeepSets(Mean):
-    """The mean, as the paper's baselines have it: of the features as the prototypes see them, on which it does not depend otherwise."""
+    """DeepSets of the paper: the mean of the features in the projection of the prototypes."""
 
 
 @aggregators.register(
@@ -78,9 +78,9 @@ class MeanStd(_Pooling):
     statistics = ("mean", "std")
 
     def forward(self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False) -> SlideEmbedding:
-        """Return both, one after the other."""
+        """Return mean and standard deviation, concatenated."""
         mean, variance, assignment = _moments(x, mask, squares=True, keep_assignment=with_assignment)
-        # the root of zero has no slope: a constant feature has deviation 0, and no gradient
+        # the square root has no gradient at 0: a constant feature has deviation 0 and no gradient
         deviation = torch.where(variance > 0, variance, 1.0).sqrt() * (variance > 0)
         return SlideEmbedding(torch.cat([mean, deviation], -1), None, assignment)
 
@@ -91,7 +91,7 @@ class _Largest(_Pooling):
     k: int
 
     def forward(self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False) -> SlideEmbedding:
-        """Walk over the patches, keeping the largest of every feature."""
+        """Keep the largest values of every feature in one pass."""
         check_patches(x, mask)
         kept = _largest(x, mask, self.k)  # (..., k, d)
         there = kept != -torch.inf
@@ -129,13 +129,13 @@ class Max(_Largest):
     needs_prototypes=False,
 )
 class TopK(_Largest):
-    """The mean of the ``k`` largest values of every feature over all patches, d numbers; of all patches where there are fewer."""
+    """The mean of the ``k`` largest values of every feature over all patches, d numbers; of all patches if there are fewer."""
 
     statistics = ("top",)
 
     def __init__(self, basis: Basis, k: int = 10) -> None:
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise InputError(f"k is {k!r}; it is a number of patches, 1 or more.")
+            raise InputError(f"k: found {k!r}, expected a number of patches, 1 or more")
         super().__init__(basis)
         self.k = k
 
@@ -143,7 +143,7 @@ class TopK(_Largest):
 def _moments(
     x: Rows, mask: Tensor | None, *, squares: bool, keep_assignment: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Mean and variance (..., d) over the patches, summed in float64 about one of them, which keeps digits where means are large."""
+    """Mean and variance (..., d) over the patches, summed in float64 about one of them, which keeps digits for large means."""
     check_patches(x, mask)
     origin = _a_patch(x, mask).to(compute_dtype(x.dtype))
     sums, assignment, _ = accumulate(x, everything, origin, mask=mask, squares=squares, keep_assignment=keep_assignment)
@@ -169,7 +169,7 @@ def _largest(x: Rows, mask: Tensor | None, k: int) -> Tensor:
     patch = _a_patch(x, mask).to(compute_dtype(x.dtype))
     kept = patch.new_full((*map(int, x.shape[:-2]), k, len(patch)), -torch.inf)
     for block, real in blocks(x, mask, patch):
-        # an infinite number is a fault as NaN is, and NaN counts as the largest: it is found in the result
+        # infinity is refused like NaN: NaN is the largest value, so it appears in the result
         values = torch.where(block.isfinite(), block.to(patch.dtype), torch.nan)
         values = values if real is None else values.masked_fill(~real.unsqueeze(-1), -torch.inf)
         kept = torch.cat([kept, values], -2).topk(k, -2).values
@@ -177,7 +177,7 @@ def _largest(x: Rows, mask: Tensor | None, k: int) -> Tensor:
 
 
 def _share_of_largest(x: Rows, kept: Tensor) -> Tensor:
-    """Of each patch the share of features of which it is among the largest (..., N, 1)."""
+    """Share of features (..., N, 1) of which each patch is among the largest."""
     if isinstance(x, Ragged):
         return torch.cat([_share_of_largest(bag, largest) for bag, largest in zip(x.bags(), kept, strict=True)])
     least = torch.where(kept == -torch.inf, torch.inf, kept).amin(-2, keepdim=True)

@@ -1,4 +1,4 @@
-"""What several methods do to one bag in the same way is done once: normalised rows, distances, means, the first step of EM, fitted mixtures."""
+"""Results shared by several methods on one bag: normalised rows, distances, means, the first step of EM, fitted mixtures."""
 
 import math
 import threading
@@ -24,55 +24,55 @@ from panther.statistics import block_rows, compute_dtype, distances_to_prototype
 from panther.statistics import upload as gpu
 from panther.types import Aggregator, Bag, Basis, Mixture, Places, Rows, SlideEmbedding
 
-# A bag up to this size is held while it is worked on, by several embedders or on a GPU; a larger one each of them reads by blocks.
+# Bags up to this size are held in memory by several embedders, or on a GPU; larger ones are read in blocks by each method.
 HELD_BYTES = {"cpu": 512 << 20, "cuda": gpu.HELD_BYTES}
 
 _moving = threading.Lock()
 T = TypeVar("T")
-Fit = tuple[int, EMSettings]  # which prototypes, and how
+Fit = tuple[int, EMSettings]  # identity of the prototypes, settings
 
 
 class SharedMethods:
-    """The methods of a grid on one device, and what does not depend on a bag: made once for all of them."""
+    """The methods of a grid on one device, and their results that do not depend on a bag."""
 
     def __init__(self, methods: Sequence[tuple[Basis, Aggregator]], device: str) -> None:
         self.device = torch.device(device)
         self.all = [(basis, placed(module, self.device)) for basis, module in methods]
         mixtures = [(id(basis), module) for basis, module in self.all if isinstance(module, PantherAggregator)]
-        # what one of them reads of the single patches must be kept, whoever comes first
+        # fits of which a method reads single patches, whichever method comes first
         self.assigned = {(basis, module.settings) for basis, module in mixtures if len(module.blocks)}
         self.scored = {(basis, module.settings) for basis, module in mixtures if module.needs_scores}
-        self.ask_distances = Counter(id(basis) for basis, module in self.all if isinstance(module, (OT, ProtoCounts)))
+        self.distance_uses = Counter(id(basis) for basis, module in self.all if isinstance(module, (OT, ProtoCounts)))
         self._starts: dict[Hashable, Start] = {}
 
     @cached_property
     def together(self) -> tuple[Basis, BatchedFitter] | None:
-        """Who fits the mixtures of the only method for several bags at once, where there is a GPU for it and no block reads patches."""
+        """Fitter of several bags at once: on a GPU, for a single method without blocks."""
         (basis, module), *others = self.all
         if others or not isinstance(module, PantherAggregator) or module.blocks or self.device.type != "cuda":
             return None
         return basis, BatchedFitter(module.centroids, module.get_buffer("variance"), module.settings)
 
     def start(self, key: Fit, module: PantherAggregator, dtype: torch.dtype) -> Start:
-        """What EM starts from on these prototypes, for features that are computed with in a type."""
-        how = _first_step_key(key), key in self.scored, dtype
-        if how not in self._starts:
+        """Start of EM on these prototypes, for arithmetic in ``dtype``."""
+        start = _first_step_key(key), key in self.scored, dtype
+        if start not in self._starts:
             inputs = module.centroids, module.get_buffer("variance"), dtype, module.settings.temperature
-            self._starts[how] = start_of(*inputs, whole_score=key in self.scored)
-        return self._starts[how]
+            self._starts[start] = start_of(*inputs, whole_score=key in self.scored)
+        return self._starts[start]
 
 
 class SharedBag:
-    """One bag, and what was made of it so far; every number is what the method would have found alone."""
+    """One bag and its shared results, which equal those of each method alone."""
 
     def __init__(self, bag: Bag, methods: SharedMethods) -> None:
         self._bag, self._methods, self._device = bag, methods, methods.device
         self._made: dict[Hashable, Any] = {}
-        self._ask_distances = methods.ask_distances.copy()
+        self._distance_uses = methods.distance_uses.copy()
         self._pending: PendingFit | None = None
 
     def launch(self) -> PendingFit | None:
-        """Hand the bag to a GPU where a mixture is all that is asked for, so that the next one can be read meanwhile."""
+        """Start the fit on a GPU where only a mixture is needed, so that the next bag can be read meanwhile."""
         if self._methods.together is not None:
             basis, together = self._methods.together
             self._pending = together.add(self._prepared(basis).features)
@@ -80,7 +80,7 @@ class SharedBag:
 
     @torch.no_grad()
     def embed(self, basis: Basis, module: Aggregator) -> SlideEmbedding:
-        """Embed it by one of the methods, checked."""
+        """Embed the bag by one of the methods; NaN is refused."""
         bag = self._prepared(basis)
         x, places = bag.features, places_of(bag, module)
         if isinstance(module, PantherAggregator):
@@ -103,11 +103,11 @@ class SharedBag:
     def fit(self, key: Fit, module: PantherAggregator, x: Rows) -> MixtureFit:
         """Fitted mixture, shared by its readouts."""
         if ("fit", key) not in self._made:
-            assigned = key in self._methods.assigned  # by those who read single patches, where these are
+            assigned = key in self._methods.assigned  # needed by methods that read single patches
             scored = key in self._methods.scored
             first = None
-            if self._device.type == "cpu":  # a GPU does it all at once
-                begin = _first_step_key(key), scored  # fits that begin alike share the first step of EM
+            if self._device.type == "cpu":  # a GPU takes all steps at once
+                begin = _first_step_key(key), scored  # fits with the same start share the first step of EM
                 if ("first step", begin) not in self._made:
                     dtype = compute_dtype(torch.promote_types(x.dtype, module.centroids.dtype))
                     start = self._methods.start(key, module, dtype)
@@ -128,16 +128,16 @@ class SharedBag:
         return self._once(("fit on the host", key), lambda: _on_host(fitted))
 
     def _distances(self, basis: Basis, module: OT | ProtoCounts, x: Rows) -> Tensor:
-        """Squared distances (N, C) to the prototypes; held until the last method has asked for them."""
+        """Squared distances (N, C) to the prototypes; released after their last use."""
         key = ("distances", id(basis))
         distances = self._once(key, lambda: distances_to_prototypes(x, module.get_buffer("centroids")))
-        self._ask_distances[id(basis)] -= 1
-        if self._ask_distances[id(basis)] <= 0:
+        self._distance_uses[id(basis)] -= 1
+        if self._distance_uses[id(basis)] <= 0:
             del self._made[key]
         return distances
 
     def _can_hold(self, x: Rows) -> bool:
-        """Whether there is room for another copy of rows that are held."""
+        """Whether another copy of rows in memory fits."""
         wide = 8 if x.dtype == torch.float64 else 4
         return isinstance(x, Tensor) and self._device.type == "cpu" and can_hold(x.numel() * wide, "cpu")
 
@@ -148,26 +148,26 @@ class SharedBag:
 
 
 def _first_step_key(fit: Fit) -> tuple[Any, ...]:
-    """What its first step depends on."""
+    """Key of the settings that the first step depends on."""
     basis, settings = fit
     return basis, settings.variance, settings.temperature
 
 
 def _on_host(fit: MixtureFit) -> MixtureFit:
-    """The same, out of a GPU in one copy: readouts are computed there, however the mixture was fitted and whoever shares it."""
+    """Copy a fit from the GPU in one transfer: readouts are computed on the host."""
     *mixture, mass, likelihood = gpu.fetch([*fit.mixture, fit.mass, fit.log_likelihood])
     return fit._replace(mixture=Mixture(*mixture), mass=mass, log_likelihood=likelihood)
 
 
 def _fetched(embedding: SlideEmbedding) -> SlideEmbedding:
-    """What a row keeps of an embedding, out of a GPU in one copy."""
+    """Copy an embedding from the GPU in one transfer, without its assignment."""
     named = {name: value for name, value in embedding.aux.items() if isinstance(value, Tensor)}
     vector, *rest = gpu.fetch([embedding.vector, *named.values()])
     return SlideEmbedding(vector, aux={**embedding.aux, **dict(zip(named, rest, strict=True))})
 
 
 def places_of(bag: Bag, module: Any) -> dict[str, Places]:
-    """Where the patches of a bag lie, as an argument of a module that reads it; an empty bag is refused."""
+    """Positions of the patches as an argument of a module that reads them; an empty bag is refused."""
     if len(bag) == 0:
         raise InputError(f"{bag.source}: zero patches; there is nothing to embed.")
     if not getattr(module, "needs_places", False):
@@ -179,7 +179,7 @@ def places_of(bag: Bag, module: Any) -> dict[str, Places]:
 
 
 def check_embedding(bag: Bag, embedding: SlideEmbedding) -> SlideEmbedding:
-    """The same; NaN is refused, naming the row. A finite sum says so at once, one that is not may have been too large."""
+    """Refuse NaN and infinity, naming the row. A finite sum is sufficient; an infinite one may be an overflow."""
     vector = embedding.vector
     if not math.isfinite(float(vector.sum())) and not bool(torch.isfinite(vector).all()):
         row = first_bad_row(bag.features)
@@ -188,7 +188,7 @@ def check_embedding(bag: Bag, embedding: SlideEmbedding) -> SlideEmbedding:
 
 
 def placed(module: Aggregator, device: torch.device) -> Aggregator:
-    """The module on a device, moved once: by one thread, because moving takes the memory from under who computes with it."""
+    """Module on a device, moved by one thread: a second move would free memory that other threads compute with."""
     with _moving:
         tensor = next(chain(module.parameters(), module.buffers()), None)
         there = tensor is None or (tensor.device.type == device.type and device.index in (None, tensor.device.index))
@@ -196,12 +196,12 @@ def placed(module: Aggregator, device: torch.device) -> Aggregator:
 
 
 def can_hold(size: int, place: str) -> bool:
-    """Whether so many bytes of a bag are held on a kind of device."""
+    """Whether a bag of ``size`` bytes is held in memory on a kind of device."""
     return size <= HELD_BYTES.get(place, 0) and (place != "cpu" or is_spare(size))
 
 
 def in_memory(rows: Rows, device: str = "cpu") -> Tensor:
-    """All rows (N, d) as stored, out of their file."""
+    """All rows (N, d) as stored, read into memory."""
     if torch.device(device).type == "cuda":
         return gpu.upload(rows, device)
     held = torch.empty(tuple(rows.shape), dtype=rows.dtype)

@@ -1,4 +1,4 @@
-"""Fitting: both steps in turn, each in the precision that it needs."""
+"""Fitting: E-step and M-step in turn, in float64 where float32 is not sufficient."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ from panther.types import Mixture, Ragged, Rows
 def start_of(
     prototypes: Tensor, variance: Tensor, dtype: torch.dtype, temperature: float = 1.0, *, whole_score: bool = False
 ) -> Start:
-    """Return what EM starts from, for features that are computed with in a type."""
+    """Return the start of EM, for arithmetic in ``dtype``."""
     origin, centres, first = starting_point(prototypes, variance, dtype)
     return Start(
         origin, centres, first, posterior(uniform(centres, first), temperature, dtype, whole_score=whole_score)
@@ -65,14 +65,14 @@ def fit_mixture(
     variance : Tensor
         Starting variance V, (d,); with a prior (tau > 0) also the variance it pulls to.
     first_step : FirstStep, optional
-        The first E-step, where somebody has taken it already.
+        The first E-step, if it was taken already.
     to_host : bool, default=False
-        Bring the mixture from a GPU in the copy that is waited for anyway, where it is fitted in one go.
+        Copy the mixture from a GPU together with the float64 check.
 
     Notes
     -----
     Float32 sums lose digits of the variance when components lie many standard deviations apart; such a slide is
-    noticed and its step repeated in float64, so that accuracy does not depend on the data.
+    detected and its step repeated in float64, so that accuracy does not depend on the data.
     """
     keep = {"keep_assignment": keep_assignment, "keep_scores": keep_scores}
     if first_step is None and can_replay(x, prototypes, variance, mask):
@@ -100,7 +100,7 @@ def fit_mixture(
             mixture = constrained(maximise(sums, centres, start, settings.tau), sums.mass + settings.tau, settings)
             if precision == torch.float64 or not is_ill_conditioned(sums.mass, mixture):
                 break
-            if isinstance(x, Ragged):  # most bags of the batch need no repetition
+            if isinstance(x, Ragged):  # only some bags of the batch need the repetition
                 return _one_by_one(x, prototypes, variance, settings, **keep)
             precision = torch.float64
         scores = each if first else scores
@@ -113,7 +113,7 @@ def fit_mixture(
 
 
 def surprise_of(x: Rows, prototypes: Tensor, variance: Tensor) -> Tensor:
-    """Return -log p of every patch (N,) under the mixture that EM starts from."""
+    """Return -log p of every patch (N,) under the mixture at the start of EM."""
     scores = fit_mixture(x, prototypes, variance, keep_scores=True).scores
     assert scores is not None
     return -scores

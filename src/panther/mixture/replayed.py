@@ -1,4 +1,4 @@
-"""Fitting on a GPU: launching the small operations of a step one by one takes longer than they do, so they are recorded once and replayed."""
+"""Fitting on a GPU: the small operations of a step are recorded once as a CUDA graph, because launching them takes longer than they do."""
 
 import threading
 from collections import OrderedDict
@@ -50,9 +50,9 @@ def launch_replayed(
     keep_scores: bool,
     to_host: bool = False,
 ) -> Callable[[], MixtureFit | None]:
-    """The same mathematics as :func:`panther.mixture.fit_mixture`, launched; what is returned waits for it.
+    """Launch the fit of :func:`panther.mixture.fit_mixture` and return a function that waits for it.
 
-    It returns None where a step wants to be repeated in float64. With ``to_host`` other fits may be launched before it is called.
+    The function returns None if a step must be repeated in float64. With ``to_host`` other fits may be launched before it is called.
     """
     dtype = compute_dtype(torch.promote_types(x.dtype, prototypes.dtype))
 
@@ -102,14 +102,14 @@ def launch_replayed(
 
 
 def _tensors(assign: Logits) -> tuple[Tensor, ...]:
-    """Linear factors, bias, those of the squares or what they all have in common, and what the kernel wants of them."""
+    """Linear factors, bias, quadratic or common factors, and their parts for the kernel."""
     squares = assign.common if assign.quadratic is None else assign.quadratic
     assert squares is not None
     return assign.linear, assign.bias, squares, *parts_of(assign)
 
 
 def _unpacked(flat: Tensor, sums: Statistics) -> Mixture:
-    """Weights, means and variances of what they are together."""
+    """Weights, means and variances from one flat tensor."""
     shapes = sums.mass.shape, sums.total.shape, sums.total.shape
     parts = flat.split([shape.numel() for shape in shapes])
     return Mixture(*(part.view(shape) for part, shape in zip(parts, shapes, strict=True)))
@@ -122,7 +122,7 @@ class _Graph:
         self, function: Callable[..., Sequence[Tensor]], inputs: Sequence[Tensor], fixed: Sequence[Tensor]
     ) -> None:
         self._inputs = [t.clone(memory_format=torch.contiguous_format) for t in inputs]
-        self._fixed = fixed  # held: the recording knows their addresses
+        self._fixed = fixed  # kept: the recording has their addresses
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):  # once outside of the recording: libraries set themselves up on their first call
@@ -146,11 +146,11 @@ def replay(
 ) -> tuple[Tensor, ...]:
     """Return ``function(*inputs, *fixed)``; on a GPU by replaying what it launched the first time.
 
-    The function must do the same launches for the same ``key`` and shapes, without looking at numbers. What is returned on a
-    GPU is overwritten by the next replay with the same key and shapes: copy what is to stay. Such tensors may be
-    handed to another function as ``fixed``: they are not copied, and it may write into them.
+    The function must do the same launches for the same ``key`` and shapes, without looking at numbers. On a GPU the results are
+    overwritten by the next replay with the same key and shapes; copy them to keep them. They may be passed to another
+    function as ``fixed``: they are not copied, and it may write into them.
     """
-    # a graph's memory is its own, so no two threads may replay the same one; and where two record at a time torch ends the process
+    # a graph has one memory, so two threads cannot replay it; two recordings at a time make torch abort
     alone = threading.current_thread() is threading.main_thread()
     if not inputs[0].is_cuda or not alone:
         return tuple(function(*inputs, *fixed))
@@ -161,7 +161,7 @@ def replay(
 def _graph(
     function: Callable[..., Sequence[Tensor]], inputs: Sequence[Tensor], key: Hashable, fixed: Sequence[Tensor]
 ) -> _Graph:
-    """The graph for these shapes, recorded where there is none."""
+    """The graph for these shapes, recorded if there is none."""
     known = (key, *((t.shape, t.dtype, t.device) for t in inputs), *(t.data_ptr() for t in fixed))
     graph = _graphs.pop(known, None) or _Graph(function, inputs, fixed)
     _graphs[known] = graph

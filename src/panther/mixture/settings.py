@@ -9,8 +9,8 @@ from torch import Tensor
 
 from panther.errors import InputError, check_choice, check_number, check_whole, make_plain
 
-FLOOR = 1e-6  # of the mean starting variance: a component that owns one patch must not break the next E-step
-STARTING_VARIANCES = (0.1, 1.0, "pooled")  # of the presets: those for which prototypes say what is surprising
+FLOOR = 1e-6  # of the mean starting variance: the variance of a component with a single patch is 0
+STARTING_VARIANCES = (0.1, 1.0, "pooled")  # of the presets; prototypes have quantiles of surprise for these
 
 
 def _tied(variances: Tensor, mass: Tensor) -> Tensor:
@@ -66,14 +66,13 @@ PRESETS = {
 
 
 def starting_variance(variance: float | str, dim: int, within: Tensor | None) -> Tensor:
-    """Variance (d,) that EM starts from, of its name and the prototypes' within-cluster variance."""
+    """Starting variance (d,) of EM: a number, or "pooled", the prototypes' within-cluster variance."""
     if variance != "pooled":
         return torch.full((dim,), float(variance), dtype=torch.float64)
     if within is None:
         raise InputError(
-            "These prototypes carry no within-cluster variance, which `calibrated` starts from; refit them with `panther prototypes`, "
-            "or use the preset `paper`."
+            "preset: `calibrated` requires prototypes with within-cluster variance, as `panther prototypes` writes them"
         )
     pooled = within.double()
-    # a constant feature has no variance: a small one keeps it from deciding everything
+    # a floor for constant features, whose variance of 0 would decide all posteriors
     return pooled.clamp_min(1e-6 * float(pooled.mean()) or 1e-12)

@@ -1,4 +1,4 @@
-"""The two steps of EM, and what belongs to them: free functions of a mixture whose means are about an origin, in float64."""
+"""The two steps of EM as free functions of a mixture with means about an origin, in float64."""
 
 import math
 from typing import NamedTuple
@@ -15,7 +15,7 @@ ILL_CONDITIONED = 8.0  # squared distance to the origin over variance, above whi
 
 
 class MixtureFit(NamedTuple):
-    """A fitted mixture and what is worth knowing about the fit; a leading batch dimension is allowed."""
+    """A fitted mixture and diagnostics of the fit; a leading batch dimension is allowed."""
 
     mixture: Mixture
     mass: Tensor  # (C,), expected number of patches per component, without the prior
@@ -25,7 +25,7 @@ class MixtureFit(NamedTuple):
 
 
 class Start(NamedTuple):
-    """What EM starts from. It depends on the prototypes, the starting variance and the temperature, and on no bag."""
+    """Start of EM, which depends on prototypes, starting variance and temperature, but on no bag."""
 
     origin: Tensor  # (d,); this and the next two in float64
     centres: Tensor  # (C, d), prototypes about the origin
@@ -48,17 +48,17 @@ def starting_point(prototypes: Tensor, variance: Tensor, dtype: torch.dtype) -> 
 
 
 def finished(mixture: Mixture, origin: Tensor, dtype: torch.dtype) -> Mixture:
-    """Mixture as it is handed out: its means where the features are."""
+    """Mixture as returned: means in the coordinates of the features."""
     return Mixture(mixture.weights.to(dtype), (mixture.means + origin).to(dtype), mixture.variances.to(dtype))
 
 
 def uniform(centres: Tensor, start: Tensor) -> Mixture:
-    """Mixture that EM starts from."""
+    """Mixture at the start of EM."""
     return Mixture(centres.new_full((len(centres),), 1 / len(centres)), centres, start)
 
 
 def floored(mixture: Mixture, start: Tensor) -> Mixture:
-    """Mixture that can enter an E-step."""
+    """Mixture with floored variances, for the next E-step."""
     return mixture._replace(variances=torch.maximum(mixture.variances, FLOOR * start.detach().mean()))
 
 
@@ -69,7 +69,7 @@ def posterior(
 
     Where the components share one variance (the first step) the term :math:`z^2/\Sigma` is the same for all; it is left
     out of posterior and score and added back in :func:`log_likelihood`, which saves a matrix product. With ``whole_score`` the score
-    of every patch has it, for those who ask for each.
+    of every patch includes it.
     """
     weights, means, variances = mixture
     shared = variances.shape[-2] == 1
@@ -104,7 +104,7 @@ def maximise(sums: Statistics, centres: Tensor, variance: Tensor, tau: float) ->
 
 
 def constrained(mixture: Mixture, mass: Tensor, settings: EMSettings) -> Mixture:
-    """Weights and variances as the settings want them."""
+    """Weights and variances under the constraints of the settings."""
     weights, means, variances = mixture
     return Mixture(WEIGHTS[settings.weights](weights), means, COVARIANCE[settings.covariance](variances, mass))
 

@@ -1,4 +1,4 @@
-"""Mixtures of several bags in one go on a GPU: launching work, and waiting for a turn among other processes, cost more than the sums of one bag."""
+"""Mixtures of several bags at once on a GPU, where launching and waiting cost more than the sums of one bag."""
 
 import threading
 from collections.abc import Callable
@@ -14,15 +14,15 @@ from panther.mixture.settings import EMSettings
 from panther.mixture.steps import MixtureFit
 from panther.types import Mixture, Ragged, Rows
 
-FULL_BYTES = 128 << 20  # of a group's bags: it is launched then, while the next bag is read
-MOST_BAGS = 8  # for every number of bags the small work is recorded once, and kept
+FULL_BYTES = 128 << 20  # of a group's bags, at which it is launched
+MOST_BAGS = 8  # one CUDA graph is recorded and kept for each number of bags
 
 
 class BatchedFitter:
-    """Fits bags from the same start, a few at a time; every mixture has the bytes that it has alone.
+    """Fits bags from the same start, a few at a time; every mixture has the bytes of a separate fit.
 
-    A group is launched when it is full, or when somebody asks for one of its mixtures; the one before it is waited for then, so that no
-    more than two are on the GPU.
+    A group is launched when it is full or one of its mixtures is needed, after the group before it has finished, so that at most two
+    are on the GPU.
     """
 
     def __init__(self, prototypes: Tensor, variance: Tensor, settings: EMSettings) -> None:
@@ -30,7 +30,7 @@ class BatchedFitter:
         self._group, self._last = _Group(self._start), _Group(self._start)
 
     def add(self, x: Rows) -> "PendingFit | None":
-        """Take a bag that is on the GPU. None where it can only be fitted by itself."""
+        """Add a bag on the GPU; None if it must be fitted separately."""
         prototypes, variance, _ = self._start
         alone = threading.current_thread() is threading.main_thread()  # elsewhere nothing is replayed
         if not (alone and isinstance(x, Tensor) and len(x) and can_replay(x, prototypes, variance, None)):
@@ -57,14 +57,14 @@ class BatchedFitter:
 
 @dataclass(frozen=True)
 class PendingFit:
-    """A mixture on its way."""
+    """A mixture that is being fitted."""
 
     fits: BatchedFitter
     group: "_Group"
     number: int  # of the bag in its group
 
     def is_here(self) -> bool:
-        """Whether nobody has to wait for it."""
+        """Whether it is finished."""
         return self.group.is_done
 
     def wait(self) -> MixtureFit:
@@ -76,7 +76,7 @@ class PendingFit:
 
 
 class _Group:
-    """Bags, and once they have been waited for their mixtures instead."""
+    """Bags, or their mixtures once they are finished."""
 
     def __init__(self, start: tuple[Tensor, Tensor, EMSettings]) -> None:
         self._start, self.bags, self.launched = start, list[Tensor](), False
@@ -93,11 +93,11 @@ class _Group:
         return self._results is not None
 
     def takes(self, x: Tensor) -> bool:
-        """Whether a bag is of the kind of the others."""
+        """Whether a bag has the type and width of the others."""
         return all(bag.dtype == x.dtype and bag.shape[1] == x.shape[1] for bag in self.bags[:1])
 
     def launch(self) -> None:
-        """Have the GPU begin; where there is no room for all of them at once they are left to be fitted one by one."""
+        """Start the fit; if the GPU lacks memory for all bags, they are fitted one by one."""
         self.launched = True
         with suppress(torch.cuda.OutOfMemoryError), torch.no_grad():
             rows = Ragged(torch.cat(self.bags), tuple(map(len, self.bags))) if len(self.bags) > 1 else self.bags[0]
@@ -108,7 +108,7 @@ class _Group:
         if self._results is None:
             fit = self._fit()
             self._results = [self._alone(bag) for bag in self.bags] if fit is None else _split(fit)
-            self.bags, self._fit = [], lambda: None  # let go of
+            self.bags, self._fit = [], lambda: None  # release the memory
         return self._results
 
     def _alone(self, bag: Tensor) -> MixtureFit | Exception:

@@ -62,11 +62,6 @@ def p_value(value: float | None) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
 
 
-def cell(value: Any) -> Any:
-    """Cell of a table; floats have three digits."""
-    return number(value) if value is None or isinstance(value, float) else value
-
-
 def join_words(names: Sequence[str]) -> str:
     """Join names as `a, b and c`."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -19,7 +19,7 @@ from markupsafe import Markup, escape
 from panther.charts.chart import Chart
 from panther.errors import InputError
 from panther.report.data import metric_name, outcome_of, short, where_tested
-from panther.report.figures import DASH, MINUS, cell, join_words, limits, number, p_value, plural, signed
+from panther.report.figures import DASH, MINUS, join_words, limits, number, p_value, plural, signed
 from panther.report.material import Material
 from panther.report.sections import FOREIGN, SECTIONS
 from panther.study.tables import part_name
@@ -112,7 +112,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     templates.filters |= {
-        "cell": cell, "code": _code, "figure": _figure, "join_words": join_words, "metric": metric_name, "number": number, "p": p_value,
+        "code": _code, "figure": _figure, "join_words": join_words, "metric": metric_name, "number": number, "p": p_value,
         "part": part_name, "plural": plural, "short": short, "signed": signed, "where": where_tested,
     }  # fmt: skip
     templates.tests["numeric"] = lambda cell: (

@@ -1,4 +1,4 @@
-"""Assignments of patches to prototypes, and what is added up. What a fast kernel can do is a value, :class:`Logits`; anything callable serves
+"""Assignments of patches to prototypes, and their statistics. A fast kernel needs a value, :class:`Logits`; torch takes any callable
 the torch kernel.
 """
 
@@ -33,7 +33,7 @@ class Logits:
     temperature: float = 1.0
     hard: bool = False
     common: Tensor | None = None  # (d,), k
-    parts: tuple[Tensor, ...] = ()  # factors as a GPU's kernel reads them, where somebody has made them
+    parts: tuple[Tensor, ...] = ()  # factors as the Triton kernel reads them, if computed already
 
     def __call__(self, z: Tensor, z2: Tensor | None) -> tuple[Tensor, Tensor]:
         """Assignment and score of a centred block and its squares."""
@@ -50,7 +50,7 @@ class Logits:
         return q, self._whole(evidence, z, z2)
 
     def _whole(self, score: Tensor, z: Tensor, z2: Tensor | None) -> Tensor:
-        """Score with what all prototypes have in common."""
+        """Score including the term that all prototypes share."""
         return score if self.common is None else score + (z * z if z2 is None else z2) @ self.common
 
 
@@ -60,12 +60,12 @@ def nearest(centroids: Tensor) -> Logits:
 
 
 def everything(z: Tensor, z2: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Assign every patch to one and the same."""
+    """Assign every patch to a single prototype."""
     return z.new_ones(*z.shape[:-1], 1), z.new_zeros(z.shape[:-1])
 
 
 def _softmax(joint: Tensor) -> tuple[Tensor, Tensor]:
-    """Softmax with what is negligible set to zero, and the log of the sum, from one exponential.
+    """Softmax with negligible values set to zero, and the log of the sum, from one exponential.
 
     Exponents are cut where the result counts as zero anyway: exp() of what underflows is slow, and so are subnormal numbers.
     """
@@ -80,7 +80,7 @@ class Statistics(NamedTuple):
 
     mass: Tensor  # (..., C)
     total: Tensor  # (..., C, d)
-    square: Tensor  # (..., C, d); zeros where squares were not asked for
+    square: Tensor  # (..., C, d); zeros without squares
     score: Tensor  # (...), sum of the patches' scores
     patches: Tensor  # (...), their number
 
@@ -89,7 +89,7 @@ class Statistics(NamedTuple):
         return Statistics(*(a + b for a, b in zip(self, other, strict=True)))
 
     def __reduce__(self) -> tuple[Callable[..., "Statistics"], tuple[Any, ...]]:
-        """Travel between processes as arrays: torch packs every single tensor as a file, which takes longer than the sums of a small bag."""
+        """Pickle as arrays: torch's pickling of tensors takes longer than the sums of a small bag."""
         return _from_arrays, tuple(t.detach().cpu().numpy() for t in self)
 
 
@@ -98,7 +98,7 @@ def _from_arrays(*arrays: np.ndarray) -> Statistics:
 
 
 class Accumulated(NamedTuple):
-    """Statistics of a whole bag and, when asked for, the assignment that made them and the score of every patch."""
+    """Statistics of a whole bag and, if requested, the assignment and the score of every patch."""
 
     statistics: Statistics
     assignment: Tensor | None  # (..., N, C)

@@ -1,4 +1,4 @@
-"""Blocks of rows: how large, in which type, and the memory that they use."""
+"""Blocks of rows: their size, type and memory."""
 
 import math
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def block_rows(dim: int, itemsize: int, device: str, batch: int = 1) -> int:
-    """Rows of a block that suit the device."""
+    """Number of rows of a block on a device."""
     return max(32, BLOCK_BYTES.get(device, BLOCK_BYTES["cuda"]) // (dim * itemsize * batch))
 
 
@@ -27,7 +27,7 @@ def first_bad_row(x: Rows) -> int | None:
     step = block_rows(int(x.shape[1]), 4, "cpu")
     for start in range(0, int(x.shape[0]), step):
         block = x[start : start + step]
-        if math.isfinite(float(block.sum(dtype=torch.float32))):  # says so at once; one that is not may be too large
+        if math.isfinite(float(block.sum(dtype=torch.float32))):  # sufficient; an infinite sum may be an overflow
             continue
         bad = ~torch.isfinite(block).all(-1)
         if bool(bad.any()):
@@ -45,7 +45,7 @@ def take(x: Rows, index: Tensor) -> Tensor:
     if isinstance(x, Tensor):
         return x[index.to(x.device)]
     index = index.cpu()
-    if len(index) * 8 < int(x.shape[0]):  # few: read them one by one
+    if len(index) * 8 < int(x.shape[0]):  # few: read row by row
         parts = [x[i : i + 1] for i in index.tolist()]
     else:
         step = block_rows(int(x.shape[1]), 4, "cpu")
@@ -65,7 +65,7 @@ def check_patches(x: Rows | Ragged, mask: Tensor | None) -> None:
 
 
 def blocks(x: Rows, mask: Tensor | None, origin: Tensor) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """Rows and their mask, block by block, where the origin is."""
+    """Rows and their mask, block by block, on the device of the origin."""
     batch = int(x.shape[0]) if len(x.shape) == 3 else 1
     step = block_rows(int(x.shape[-1]), origin.element_size(), origin.device.type, batch)
     for start in range(0, int(x.shape[-2]), step):
@@ -75,7 +75,7 @@ def blocks(x: Rows, mask: Tensor | None, origin: Tensor) -> Iterator[tuple[Tenso
 
 
 class Workspace:
-    """Memory for a block and its squares, taken once and used for all blocks where no gradient needs the old ones.
+    """Memory for a block and its squares, reused for all blocks unless gradients need the previous ones.
 
     Fresh memory for every block costs as much as the arithmetic on it: the system hands it out page by page.
     """
@@ -85,7 +85,7 @@ class Workspace:
         self._held: dict[str, Tensor] = {}
 
     def centred(self, block: Tensor, origin: Tensor, real: Tensor | None) -> Tensor:
-        """Block minus origin, in the origin's type; zeros where it is padding, which may hold anything, even NaN."""
+        """Block minus origin, in the type of the origin; zero at padding, which may contain NaN."""
         if not self._reuse:
             z = block - origin if block.dtype == origin.dtype else block.to(origin.dtype).sub_(origin)
             return z if real is None else z.masked_fill(~real.unsqueeze(-1), 0.0)

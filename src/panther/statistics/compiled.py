@@ -24,10 +24,10 @@ from panther.statistics.assign import NEGLIGIBLE, Accumulated, Logits, Statistic
 from panther.statistics.blocks import block_rows
 from panther.types import Ragged, Rows
 
-LIBRARY = Path(__file__).with_name("_compiled.so")  # hatch_build.py makes it
-INTERFACE = 10  # of the C files: a library of another number is not used
+LIBRARY = Path(__file__).with_name("_compiled.so")  # built by hatch_build.py
+INTERFACE = 10  # version of the C interface; other libraries are not used
 VECTOR_BYTES = {"avx512": 64, "avx2": 32, "plain": 16}  # instruction sets, the best first
-UNIT = 512  # rows that one thread walks at a time
+UNIT = 512  # rows of one thread at a time
 KINDS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2, torch.float64: 3}
 NAMES = {torch.float32: "float", torch.float64: "double"}
 POINTER, WHOLE, REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
@@ -49,7 +49,7 @@ SOFT, HARD, DISTANCES = range(3)
 RUNNING, SETTLED, EMPTY = range(3)  # states of a run of K-means
 CHOICES = ("auto", "compiled", "torch")  # of PANTHER_KERNEL
 FEW = 16  # prototypes, up to which C is as fast as matrix products whatever the posteriors are
-CRISP = 0.25  # share of posteriors that are not zero, up to which it is with more of them: it skips zeros
+CRISP = 0.25  # share of posteriors that are not zero, up to which it is for more of them, because zeros are skipped
 
 
 class _Parameters(ctypes.Structure):
@@ -98,7 +98,7 @@ class _Transport(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Library:
-    """The library, and the instruction set that this processor is best at."""
+    """The library, and the best instruction set of this processor."""
 
     name: str  # a key of VECTOR_BYTES
     functions: ctypes.CDLL
@@ -130,14 +130,14 @@ def load_library() -> Library | str:
 
 
 def wanted_kernel() -> str:
-    """What the environment variable PANTHER_KERNEL asks for; a variable, so that workers follow."""
+    """Value of the environment variable PANTHER_KERNEL, which workers inherit."""
     wanted = os.environ.get("PANTHER_KERNEL", "auto")
     check_choice("kernel (PANTHER_KERNEL)", wanted, CHOICES)
     return wanted
 
 
 def compiled_kernel() -> Library | None:
-    """Return the compiled kernel where it is there and wanted."""
+    """Return the compiled kernel if it exists and is enabled."""
     wanted = wanted_kernel()
     loaded = None if wanted == "torch" else load_library()
     if wanted == "compiled" and isinstance(loaded, str):
@@ -148,7 +148,7 @@ def compiled_kernel() -> Library | None:
 
 
 def suits(x: Rows | Ragged, assign: Logits, origin: Tensor) -> bool:
-    """Whether this kernel can do it: one bag, on the CPU, in float32 or float64."""
+    """Whether this kernel computes this: one bag, on the CPU, in float32 or float64."""
     factors = [t for t in (assign.linear, assign.bias, assign.quadratic, assign.common) if t is not None]
     return (
         len(x.shape) == 2
@@ -186,7 +186,7 @@ def distances_compiled(library: Library, x: Rows, linear: Logits, origin: Tensor
 
 
 class _Walk:
-    """One walk over rows: the parameters as the library wants them, and the sums."""
+    """One pass over rows: parameters in the layout of the library, and the sums."""
 
     def __init__(self, library: Library, assign: Logits, origin: Tensor, mode: int, squares: bool) -> None:
         self._library, self._dtype = library, origin.dtype
@@ -206,7 +206,7 @@ class _Walk:
         self._sums = _Sums(*(t.data_ptr() for t in (mass, score, total, square)))
 
     def over(self, x: Rows, out: Tensor | None, scores: Tensor | None = None) -> None:
-        """Compute on as many threads as are allowed: they share what is in memory, else slices are read one after the other."""
+        """Compute on the allowed number of threads; rows in memory are shared, others are read slice by slice."""
         whole, dim = int(x.shape[0]), int(x.shape[1])
         step = max(UNIT, block_rows(dim, x.dtype.itemsize, "cpu") // UNIT * UNIT)
         threads = min(kernel_threads(), -(-whole // step))
@@ -229,7 +229,7 @@ class _Walk:
                     walk(parameters, ctypes.byref(part[0]), scratch.data_ptr(), sums)
             except BaseException as error:
                 failures.append(error)
-                self._sums.stopped = 1  # nobody waits for the turn of a thread that has failed
+                self._sums.stopped = 1  # other threads do not wait for one that has failed
 
         others = [threading.Thread(target=work) for _ in range(threads - 1)]
         for thread in others:
@@ -241,7 +241,7 @@ class _Walk:
             raise failures[0]
 
     def _slice(self, block: Tensor, start: int, kept: tuple[Tensor | None, ...]) -> tuple[_Slice, Tensor]:
-        """Rows as the library wants them, and what must live as long."""
+        """Rows in the layout of the library, and the tensors that hold them."""
         if not _plain(block):
             block = block.to("cpu", block.dtype if block.dtype in KINDS else self._dtype).contiguous()
         addresses = (None if t is None else t.data_ptr() + start * t.stride(0) * t.element_size() for t in kept)
@@ -255,7 +255,7 @@ def _plain(x: Tensor) -> bool:
 
 
 def library_for(*tensors: Tensor) -> Library | None:
-    """Return the compiled kernel where it can do it: one bag, on the CPU, in float64, without gradients."""
+    """Return the compiled kernel if it computes this: one bag, on the CPU, in float64, without gradients."""
     if any(t.dim() > 2 or not suits_tensor(t, torch.float64) for t in tensors):
         return None
     return compiled_kernel()
@@ -325,7 +325,7 @@ class CompiledRun:
         return bool(self.state.state == EMPTY)
 
     def go_on(self) -> None:
-        """Iterate further from its centroids, which somebody has moved, if it may."""
+        """Continue from its centroids after they were moved."""
         self.state.state = RUNNING if self.state.left > 0 else SETTLED
 
 
@@ -353,7 +353,7 @@ def touch_compiled(library: Library, rows: Tensor, ahead: np.ndarray) -> tuple[T
 
 
 def regions_compiled(library: Library, rows: Tensor, ahead: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Places (C,) whose likeliest prototype it is, and the connected regions (C,) that they form."""
+    """Places (C,) by their likeliest prototype, and the number of connected regions (C,) that they form."""
     rows = rows.contiguous()
     label, parent = torch.empty(2, len(rows), dtype=torch.int32)
     likeliest, regions = torch.empty(2, rows.shape[1], dtype=torch.int64)

@@ -24,7 +24,7 @@ FINISH = {"SIZE": 256, "PARTS": 8, "BLOCKS": 128}
 
 @cache
 def available() -> bool:
-    """Whether Triton is there; it comes with torch on Linux, and not everywhere."""
+    """Whether Triton is installed; it comes with torch on Linux."""
     try:
         import triton  # noqa: F401
     except ImportError:
@@ -34,12 +34,12 @@ def available() -> bool:
 
 @cache
 def can_compute(device: torch.device) -> bool:
-    """Whether a GPU has what the kernels need."""
+    """Whether the kernels run on a GPU."""
     return available() and torch.cuda.is_available() and torch.cuda.get_device_capability(device) >= OLDEST
 
 
 def suits(dtype: torch.dtype, assign: Logits, origin: Tensor) -> bool:
-    """Whether these kernels can do it: float32 arithmetic on a GPU that is not too old, few enough prototypes."""
+    """Whether these kernels compute this: float32 arithmetic, a recent GPU, at most MOST_PROTOTYPES prototypes."""
     return (
         origin.is_cuda
         and origin.dtype == torch.float32
@@ -58,7 +58,7 @@ def accumulate_on_gpu(
 
 
 def on_device_of(tensor: Tensor) -> AbstractContextManager[Any]:
-    """Make its GPU the current one, if it is not."""
+    """Make the GPU of a tensor the current one."""
     there = not tensor.is_cuda or torch.cuda.current_device() == tensor.device.index
     return nullcontext() if there else torch.cuda.device(tensor.device)
 
@@ -119,7 +119,7 @@ def accumulate_many(x: Tensor, assign: Logits, origin: Tensor) -> Statistics:
 
 
 def _padded(c: int) -> int:
-    """Prototypes with those that fill them up: the tensor cores want sixteen or more."""
+    """Number of prototypes with padding: tensor cores need at least sixteen."""
     return max(16, 1 << (c - 1).bit_length())
 
 
@@ -191,7 +191,7 @@ def parts_of(assign: Logits) -> tuple[Tensor, ...]:
 
 
 class _Chunks(NamedTuple):
-    """Rows that are added up together, as the kernels want to know them."""
+    """Chunks of rows that are added up together, as tables for the kernels."""
 
     table: Tensor  # (chunks, 4): which bag, first row, row after the last, place of the first row in the assignment
     spans: Tensor  # (bags, 2): first chunk of a bag, and how many it has ...
@@ -213,7 +213,7 @@ def _chunks(lengths: tuple[int, ...], device: torch.device) -> _Chunks:
 
 @lru_cache(maxsize=32)
 def _chunks_again(n: int, times: int, device: torch.device) -> _Chunks:
-    """The same rows several times, each with a place of its own for what is made of them; those that read the same rows are neighbours."""
+    """The same rows several times with separate results; chunks that read the same rows are adjacent."""
     once, again = _chunks((n,), device).table, torch.arange(times, device=device)
     table = once[:, None] + again[:, None] * torch.tensor([1, 0, 0, n], device=device)  # (chunks, times, 4)
     return _Chunks(table.flatten(0, 1), torch.stack([again, torch.full_like(again, len(once))], -1), times)

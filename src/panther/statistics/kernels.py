@@ -41,12 +41,12 @@ def accumulate(
     assign : Assign
         Gives each centred block its assignment. Differentiable if it is.
     origin : Tensor
-        Point (d,) subtracted first; its type is the type of the arithmetic and its device the place of it.
+        Point (d,) subtracted first; its type and device are those of the arithmetic.
         E[x^2] - mu^2 loses all digits in float32 when |mean| >> std; near the origin it does not.
     mask : Tensor, optional
         (B, N), True for a real patch.
     keep_assignment, keep_scores : bool, default=False
-        Whether to return what each patch was assigned to, and its score; the only results that grow with the bag.
+        Whether to return the assignment and the score of each patch, the only results that grow with the bag.
     """
     check_patches(x, mask)
     keep = {"keep_assignment": keep_assignment, "keep_scores": keep_scores}
@@ -60,7 +60,7 @@ def accumulate(
 
 
 def accumulate_many(x: Tensor, assign: Logits, origin: Tensor) -> Statistics:
-    """Statistics, without squares, of the same rows (N, d) under each of several sets of factors (R, d, C): what each would find alone."""
+    """Statistics, without squares, of the same rows (N, d) under each of several sets of factors (R, d, C): as computed for each set separately."""
     if on_triton(x.dtype, assign, origin):
         return gpu.accumulate_many(x, assign, origin)
     each = zip(assign.linear, assign.bias, strict=True)
@@ -69,7 +69,7 @@ def accumulate_many(x: Tensor, assign: Logits, origin: Tensor) -> Statistics:
 
 
 def _fast_kernel(x: Rows | Ragged, assign: Logits, origin: Tensor) -> Callable[..., Accumulated] | None:
-    """The kernel that can do this faster than torch, if there is one and it is wanted."""
+    """Kernel that is faster than torch here, if there is one and it is enabled."""
     if on_triton(x.dtype, assign, origin):
         return gpu.accumulate_on_gpu
     library = compiled_kernel()
@@ -79,12 +79,12 @@ def _fast_kernel(x: Rows | Ragged, assign: Logits, origin: Tensor) -> Callable[.
 
 
 def parts_of(assign: Logits) -> tuple[Tensor, ...]:
-    """What the kernel would make of the factors in every call, if there is one that does."""
+    """Parts of the factors as the Triton kernel reads them; empty without that kernel."""
     return gpu.parts_of(assign) if on_triton(assign.linear.dtype, assign, assign.linear) else ()
 
 
 def on_triton(dtype: torch.dtype, assign: Logits, origin: Tensor) -> bool:
-    """Whether the kernel of a GPU computes this: features of a type, where the origin is."""
+    """Whether the Triton kernel computes this, for features of ``dtype`` on the device of the origin."""
     return wanted_kernel() != "torch" and gpu.suits(dtype, assign, origin)
 
 

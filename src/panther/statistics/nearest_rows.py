@@ -1,4 +1,4 @@
-"""Rows nearest to some queries: an exact search, in one pass and in the memory of one block."""
+"""Exact search for the rows nearest to queries, in one pass and with the memory of one block."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,33 +13,33 @@ from panther.errors import InputError
 from panther.statistics.blocks import block_rows, compute_dtype
 from panther.types import Rows
 
-MANY = 16  # queries that a larger block pays for
+MANY = 16  # queries, up to which the block grows with their number
 SOUND = 1e-12, 1e18  # norms whose squares keep all digits of float32
 
 
 class Nearest(NamedTuple):
-    """Rows and how near they are, the nearest first; equal ones in the order of the rows."""
+    """Rows and their nearness, the nearest first; ties in the order of the rows."""
 
     rows: np.ndarray  # (<= k,) int64
     nearness: np.ndarray  # (<= k,) float64
 
 
 class Measure(Protocol):
-    """How near rows are to queries (larger is nearer): quickly, off by no more than it says, and exactly."""
+    """Nearness of rows to queries (larger is nearer): quickly with an error bound, and exactly."""
 
     @property
     def queries(self) -> int:
         """Their number q."""
 
     def quick(self, block: Tensor) -> tuple[Tensor, Tensor | float]:
-        """Nearness (q, n) of rows (n, d), and by how much each may be off; NaN where only the exact one can tell."""
+        """Nearness (q, n) of rows (n, d) and its error bound; NaN where only the exact measure is defined."""
 
     def exact(self, query: int, rows: np.ndarray) -> np.ndarray:
         """Nearness (n,) of rows (n, d) to one query, in float64; NaN where a row cannot be compared."""
 
 
 class Apart(NamedTuple):
-    """Who is never a neighbour of whom: rows with the group of the query, e.g. its own patient; -1 is a group of nobody."""
+    """Rows excluded from the neighbours of a query: those of its group, e.g. its patient; -1 is no group."""
 
     queries: np.ndarray  # (q,) integers
     rows: np.ndarray  # (n,) integers
@@ -51,8 +51,8 @@ NONE_YET = Nearest(np.empty(0, np.int64), np.empty(0))
 def nearest_rows(x: Rows, measure: Measure, k: int, apart: Sequence[Apart] = ()) -> list[Nearest]:
     """The ``k`` nearest rows of each query.
 
-    Blocks are compared in the type of the kernel (float32 for half precision). Whatever may be among the best ``k`` after its rounding error
-    is compared again in float64 while its block is at hand, so the result is that of float64 and the file is read once.
+    Blocks are compared in the type of the kernel (float32 for half precision). Rows that may be among the best ``k`` within their error bound
+    are compared again in float64 while their block is in memory, so the result is that of float64 and the file is read once.
     """
     count, dim = map(int, x.shape)
     dtype = compute_dtype(x.dtype)
@@ -82,7 +82,7 @@ def merged(one: Nearest, other: Nearest, k: int) -> Nearest:
 
 
 def _wanted(apart: Sequence[Apart], queries: int, start: int, length: int) -> np.ndarray:
-    """Which rows of a block may be neighbours of which query, (q, n)."""
+    """Whether rows of a block may be neighbours of each query, (q, n)."""
     wanted = np.ones((queries, length), bool)
     for groups in apart:
         rows = groups.rows[start : start + length]
@@ -91,7 +91,7 @@ def _wanted(apart: Sequence[Apart], queries: int, start: int, length: int) -> np
 
 
 def _promising(lowest: np.ndarray, highest: np.ndarray, wanted: np.ndarray, best: Nearest, k: int) -> np.ndarray:
-    """Rows of a block that may be among the best, or whose numbers were too large, too small or none."""
+    """Rows of a block that may be among the best, or have no finite error bound."""
     sure = wanted & np.isfinite(lowest) & np.isfinite(highest)
     known = lowest[sure]
     edge = -np.inf if len(known) <= k else np.partition(known, len(known) - k)[len(known) - k]

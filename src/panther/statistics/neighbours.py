@@ -1,4 +1,4 @@
-r"""Which patches lie side by side, and what their neighbourhood says about prototypes. Coordinates and posteriors in, numbers out.
+r"""Adjacent patches, and statistics of the contacts between prototypes, from coordinates and posteriors.
 
 With posteriors q (N, C) and the M pairs of neighbours n ~ m of a slide, each counted from both sides,
 
@@ -20,17 +20,17 @@ from panther.errors import InputError
 from panther.patches import Places
 from panther.statistics.compiled import compiled_kernel, crisp, regions_compiled, suits_tensor, touch_compiled
 
-PRIOR = 10.0  # pairs, and patches, that are taken for granted
-PER = 1000.0  # patches that regions are counted per
-LARGEST_SIDE = 1 << 24  # steps: no slide has more patches side by side
-FRACTIONS = 64  # of a step, that offsets of grids are told apart by
-DENSE = 16  # cells per patch, up to which a table of all cells is quicker than sorting
+PRIOR = 10.0  # pairs and patches added as a prior
+PER = 1000.0  # patches per which regions are counted
+LARGEST_SIDE = 1 << 24  # steps: largest extent of a slide
+FRACTIONS = 64  # of a step: resolution at which offsets of grids differ
+DENSE = 16  # cells per patch, up to which a table of all cells is faster than sorting
 BLOCK = 1 << 12  # places whose products are added in float32
-TABLE = 1 << 16  # cells that a table may have in any case
+TABLE = 1 << 16  # cells that a table may always have
 
 
 class Beside(NamedTuple):
-    """Places of one slide. Patches within half a step of each other lie at the same place: they overlap, or are there twice."""
+    """Places of one slide. Patches within half a step of each other have the same place: they overlap or are duplicates."""
 
     place: np.ndarray  # (N,), number of each patch's place, row by row
     ahead: np.ndarray  # (P, 2), place to the right and below (P, 4: and on both sides of that); P where there is none

@@ -20,37 +20,37 @@ from panther.statistics.blocks import block_rows, take
 from panther.statistics.compiled import KINDS, Library, compiled_kernel
 from panther.types import Rows
 
-USUAL, RARE = 0.99, 0.999  # shares of the training patches between which the ramp climbs
+USUAL, RARE = 0.99, 0.999  # quantiles of the training patches at which the ramp begins and ends
 MOST = 0.02  # of a slide's patches, in mean and spread
 LEAST = 5  # patches
-MARGIN = 0.05  # of the ramp, by which the last of them stands on it
+MARGIN = 0.05  # of the ramp, position of the last of them
 
 
 class Tail(NamedTuple):
     """The tail of one bag."""
 
     share: Tensor  # ()
-    excess: Tensor  # (), how far up the ramp its patches stand; above 1: beyond what is rare
-    nearest: Tensor  # (C,), whose patches they would be
+    excess: Tensor  # (), mean position on the ramp; above 1: beyond rare
+    nearest: Tensor  # (C,), assignment to the prototypes
     mean: Tensor  # (d,)
     variance: Tensor  # (d,)
 
 
 def surprise_edges(surprise: Tensor) -> tuple[float, float]:
-    """Surprise that the usual and all but the rare training patches stay below."""
+    """Quantiles of the surprise of training patches: usual and rare."""
     levels = torch.tensor([USUAL, RARE], dtype=torch.float64, device=surprise.device)
     usual, rare = surprise.double().quantile(levels).tolist()
-    return usual, max(rare, usual + 1e-5 * max(1.0, abs(usual)))  # equal patches: a ramp all the same
+    return usual, max(rare, usual + 1e-5 * max(1.0, abs(usual)))  # a positive width also for equal patches
 
 
 def ramp(x: Tensor) -> Tensor:
-    """From 0 to 1 between 0 and 1, without a kink."""
+    """Smooth step from 0 to 1."""
     x = x.clamp(0, 1)
     return x * x * (3 - 2 * x)
 
 
 def own_edge(surprise: Tensor, usual: float, width: float) -> Tensor:
-    """Where the ramp of one bag's mean and spread begins."""
+    """Start of the ramp of one bag's mean and spread."""
     n = len(surprise)
     many, few = math.ceil(MOST * n), min(LEAST, n)
     top = surprise.topk(max(many, few)).values
@@ -58,14 +58,14 @@ def own_edge(surprise: Tensor, usual: float, width: float) -> Tensor:
 
 
 def tail_of(x: Rows, surprise: Tensor, assignment: Tensor, edges: tuple[float, float]) -> Tail:
-    """Tail of one bag (N, d) with the surprise (N,) of its patches and what they were assigned to (N, C).
+    """Tail of one bag (N, d) with the surprise (N,) and the assignment (N, C) of its patches.
 
-    Only rows that have a weight are read again, a block of them at a time.
+    Only rows with a weight are read again, in blocks.
     """
     surprise = surprise.double()
     usual, width = edges[0], edges[1] - edges[0]
     edge = own_edge(surprise, usual, width)
-    index = (surprise > edge.clamp_max(usual)).nonzero().flatten()  # the others stand on neither ramp
+    index = (surprise > edge.clamp_max(usual)).nonzero().flatten()  # the others have no weight on either ramp
     few = surprise[index]
     share = ramp((few - usual) / width).sum() / len(surprise)
     weight = ramp((few - edge) / width)
@@ -84,9 +84,9 @@ def tail_of(x: Rows, surprise: Tensor, assignment: Tensor, edges: tuple[float, f
 def weighed_moments(x: Rows, index: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance (d,) of rows at sorted indices (n,), with float64 weights (n,) that sum to one.
 
-    Other rows are not read, and these a block at a time.
+    Other rows are not read.
     """
-    origin = take(x, index[:1])[0].detach().to(weight)  # squares of numbers far from zero lose digits
+    origin = take(x, index[:1])[0].detach().to(weight)  # squares about a distant origin lose digits
     total, square = torch.zeros(2, len(origin), dtype=weight.dtype, device=weight.device)
     library = compiled_kernel() if _suits(x, index, weight) else None
     step = block_rows(int(x.shape[1]), 8, weight.device.type)
@@ -102,7 +102,7 @@ def weighed_moments(x: Rows, index: Tensor, weight: Tensor) -> tuple[Tensor, Ten
 
 
 def _suits(x: Rows, *others: Tensor) -> bool:
-    """Whether C can do it: all on the CPU, rows and lists without gaps, no gradients."""
+    """Whether C can do this: on the CPU, contiguous rows, no gradients."""
     tensors = [t for t in (x, *others) if isinstance(t, Tensor)]
     gradient = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
     return x.dtype in KINDS and all(t.device.type == "cpu" and t.stride(-1) == 1 for t in tensors) and not gradient

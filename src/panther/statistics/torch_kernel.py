@@ -1,4 +1,4 @@
-"""The kernel in torch: the reference that the others are held to, the fallback, and the one that gradients flow through."""
+"""The kernel in torch: the reference for the others, the fallback, and the one for gradients."""
 
 from dataclasses import replace
 
@@ -44,7 +44,7 @@ def accumulate_in_torch(
 def accumulate_bags_in_torch(
     x: Ragged, assign: Assign, origin: Tensor, *, squares: bool, keep_assignment: bool, keep_scores: bool
 ) -> Accumulated:
-    """The same for every bag of a batch by itself."""
+    """Statistics of every bag of a batch, separately."""
     keep = {"keep_assignment": keep_assignment, "keep_scores": keep_scores}
     parts = [
         accumulate_in_torch(rows, _of_bag(assign, bag), origin, None, squares=squares, **keep)
@@ -57,7 +57,7 @@ def accumulate_bags_in_torch(
 
 
 def _of_bag(assign: Assign, bag: int) -> Assign:
-    """Parameters of one bag, where every bag has its own."""
+    """Parameters of one bag, where they differ between bags."""
     if not isinstance(assign, Logits) or assign.linear.dim() == 2:
         return assign
     quadratic = None if assign.quadratic is None else assign.quadratic[bag]

@@ -1,4 +1,4 @@
-"""Rows of a file onto the GPU: read into pinned memory block by block, each copied while the next is read. And results back, in one copy."""
+"""Transfers to and from the GPU: rows of a file through pinned memory, each block copied while the next is read; results in one copy."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from panther.statistics.gpu import on_device_of
 from panther.store import read_into
 from panther.types import Rows
 
-HELD_BYTES = 8 << 30  # of a bag that is held on the GPU while it is worked on; a larger one is read by blocks
+HELD_BYTES = 8 << 30  # largest bag that is held on the GPU; larger ones are read in blocks
 # of pinned memory, twice for every process: what all of them write should still be in the last-level cache when the GPU fetches it
 BLOCK_BYTES = 4 << 20
 _local = threading.local()  # pinned memory is slow to get: every thread takes its own once
@@ -23,14 +23,14 @@ class _Stage(NamedTuple):
 
 
 class _Lane(NamedTuple):
-    """What a thread has on a device for copies to it: they run beside what is computed there."""
+    """Stream and pinned memory of a thread for copies to a device."""
 
     stream: torch.cuda.Stream
     stages: tuple[_Stage, _Stage]
 
 
 def near(rows: Rows, device: str) -> Rows:
-    """Rows (N, d) where a device reads them fast: on the GPU where they fit; else they stay in their file."""
+    """Rows (N, d) on the GPU if they fit, else in their file."""
     size = int(rows.shape[0]) * int(rows.shape[1]) * rows.dtype.itemsize
     return upload(rows, device) if torch.device(device).type == "cuda" and size <= HELD_BYTES else rows
 
@@ -66,12 +66,12 @@ def _uploaded(rows: Rows, device: str, lane: _Lane) -> Tensor:
 
 
 def fetch(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The same numbers out of the GPU, in one copy: where processes share it, each waits for its turn once, not for every tensor."""
+    """Tensors copied from the GPU in one transfer, so that processes that share it wait once."""
     return send_for(tensors)()
 
 
 def send_for(tensors: Sequence[Tensor]) -> Callable[[], list[Tensor]]:
-    """Have them sent as soon as they are computed, whatever is launched after that; what is returned waits for them."""
+    """Start the copy of tensors from the GPU and return a function that waits for it."""
     widest_first = sorted(range(len(tensors)), key=lambda i: -tensors[i].element_size())  # so that all stay aligned
     flat = [tensors[i].contiguous().view(-1).view(torch.uint8) for i in widest_first]
     with on_device_of(flat[0]):

@@ -1,4 +1,4 @@
-"""The rival of `benchmarks/embed.py` makes the published passes and no more; else its ratio is worth nothing."""
+"""The reference of `benchmarks/embed.py` makes exactly the published passes; otherwise its ratio is meaningless."""
 
 import sys
 from collections import Counter
@@ -41,7 +41,7 @@ class CountPasses(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("steps", [1, 3])
-def test_the_rival_squares_the_bag_twice_a_step_copies_it_never_and_stops_after_the_last_step(passes, steps):
+def test_the_reference_squares_the_bag_twice_per_step_and_never_copies_it(passes, steps):
     x, prototypes = passes.slide("soft", PATCHES)
     with CountPasses(x.numel()) as counted:
         passes.plain(x, prototypes, steps)
@@ -49,7 +49,7 @@ def test_the_rival_squares_the_bag_twice_a_step_copies_it_never_and_stops_after_
     assert counted.copies == {"pow": 2 * steps}
 
 
-def test_the_rival_computes_what_ours_computes(passes):
+def test_the_reference_computes_the_same_mixture(passes):
     x, prototypes = passes.slide("soft", PATCHES)
     for steps in (1, 3):
         found, truth = passes.plain(x, prototypes, steps), passes.exact(x, prototypes, steps)[-1][1]
@@ -58,7 +58,7 @@ def test_the_rival_computes_what_ours_computes(passes):
             assert_close(theirs, mine.to(theirs), rtol=1e-3, atol=1e-4)
 
 
-def test_the_rival_takes_padded_batches_as_ours_does(passes):
+def test_the_reference_takes_padded_batches(passes):
     x, prototypes = passes.slide("soft", PATCHES)
     padded = torch.cat([x, torch.zeros_like(x[:50])]).expand(2, -1, -1)
     mask = (torch.arange(PATCHES + 50) < PATCHES).expand(2, -1)

@@ -1,4 +1,4 @@
-"""Slides with something planted: classes differ in what was planted and in nothing else."""
+"""Slides with a planted signal: classes differ in the signal only."""
 
 import csv
 import sys
@@ -54,16 +54,11 @@ def test_a_needle_has_its_share_of_the_patches_at_least_one_and_lies_in_one_plac
         assert np.ptp(lesion, axis=0).max() <= 2 * np.ceil(np.sqrt(count)) + 1
 
 
-def test_a_section_has_exactly_so_many_cells_and_patches_come_row_by_row():
+def test_a_section_has_the_number_of_cells_and_shares_row_by_row():
     assert section(np.random.default_rng(2), 137).sum() == 137
-    cells = of_shares(np.random.default_rng(2), 137, SHARES).cells
-    number = cells[:, 1] * 1000 + cells[:, 0]
-    assert (np.diff(number) > 0).all()
-
-
-def test_shares_are_met_to_the_patch():
-    counts = np.bincount(of_shares(np.random.default_rng(3), 1000, SHARES).tissue, minlength=4)
-    assert np.abs(counts - 1000 * SHARES).max() <= 1
+    arrangement = of_shares(np.random.default_rng(3), 1000, SHARES)
+    assert (np.diff(arrangement.cells[:, 1] * 1000 + arrangement.cells[:, 0]) > 0).all()
+    assert np.abs(np.bincount(arrangement.tissue, minlength=4) - 1000 * SHARES).max() <= 1
 
 
 def test_the_layout_shows_the_arrangement():

@@ -1,4 +1,4 @@
-"""The simulation of `benchmarks/scale.py` against what can be said without it."""
+"""The simulation of `benchmarks/scale.py` against cases with a known answer."""
 
 import sys
 from pathlib import Path
@@ -18,13 +18,13 @@ def simulated():
         sys.path.remove(folder)
 
 
-def test_workers_whose_tasks_cost_nothing_to_hand_out_are_never_idle(simulated):
+def test_workers_are_never_idle_without_overhead(simulated):
     found = simulated.simulate(simulated.Load(4000, 1.0, spread=0), 4, simulated.Costs(0, 0), 1e-4)
     assert found.efficiency == pytest.approx(1, abs=1e-6)
     assert found.seconds == pytest.approx(1000, abs=1e-3)
 
 
-def test_one_process_that_hands_out_is_the_limit_where_there_are_too_many_workers(simulated):
+def test_the_submitting_process_limits_many_workers(simulated):
     """100 workers would need 1000 tasks a second of 0.1 s; at 10 ms each there are 100."""
     load, costs = simulated.Load(5000, 0.1, spread=0), simulated.Costs(0.01, 0)
     with simulated.one_per_task():
@@ -45,7 +45,7 @@ def test_batches_keep_up_where_single_items_do_not(simulated):
     assert together.tasks < alone.tasks / 10
 
 
-def test_what_is_put_in_comes_out(simulated):
+def test_the_simulated_work_adds_up(simulated):
     load = simulated.Load(10_000, 0.5, spread=0.8)
     found = simulated.simulate(load, 10, simulated.Costs(1e-3, 0), 1e-3)
     assert found.efficiency * found.seconds * 10 == pytest.approx(10_000 * 0.5, rel=0.05)  # the mean of what was drawn

@@ -1,4 +1,4 @@
-"""Every block of the README and of the documentation runs as it is written; what cannot run here is listed with its reason."""
+"""Every block of the README and of the documentation runs as written; exceptions are listed with the reason."""
 
 import contextlib
 import itertools
@@ -73,14 +73,14 @@ def test_the_blocks_of_a_page_run_as_they_are_written(page, world, tmp_path):
 
 
 def read_together(found: list[Block]) -> list[list[Block]]:
-    """Blocks of a page follow each other; the README's sections are ways to begin, each for itself."""
+    """Blocks of a page run in order; each section of the README starts anew."""
     if not found or found[0].page != "README.md":
         return [found] if found else []
     return [list(group) for _, group in itertools.groupby(found, key=lambda block: block.section)]
 
 
 def known_names(folder: Path) -> dict[str, Any]:
-    """What Python blocks speak of without saying where it is from."""
+    """Names that Python blocks use without defining them."""
     bags = [np.asarray(open_bag(folder / "features" / f"{slide}.h5").features[:]) for slide in SLIDES]
     return {
         "train_bags": bags[:7],
@@ -138,7 +138,7 @@ def reason(text: str, table: Mapping[str, str]) -> str | None:
 
 
 @pytest.mark.parametrize("pattern", [*NOT_RUN, *NOT_CODE])
-def test_no_exemption_outlives_what_it_was_for(pattern):
+def test_every_exemption_is_used(pattern):
     texts = [text for page in PAGES for block in blocks(page, ROOT) for text in (block.code, *block.commands())]
     assert any(re.search(pattern, text) for text in texts)
 

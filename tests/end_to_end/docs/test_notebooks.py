@@ -25,22 +25,16 @@ def test_a_notebook_runs_as_it_is_written(path, tmp_path):
     cells = json.loads(path.read_text())["cells"]
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     (tmp_path / "notebook.py").write_text(code)
-    source = {"PYTHONPATH": str(ROOT / "src"), "MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-W", "error::FutureWarning:panther", "notebook.py"],
-        cwd=tmp_path,
-        env={**os.environ, **source},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "error::FutureWarning:panther", "notebook.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     for name in re.findall(r"^figure.*\.savefig\(\"([^\"]+)\"", code, re.MULTILINE):
         assert (tmp_path / name).stat().st_size > 1000
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_is_stored_without_what_it_printed_and_is_on_the_site(path):
+def test_a_notebook_is_stored_without_output_and_is_on_the_site(path):
     notebook = json.loads(path.read_text())
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
     for cell in notebook["cells"]:

@@ -14,7 +14,7 @@ BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 def script(page: str) -> str:
-    """One shell script of a page's blocks; Python blocks are programs of their own."""
+    """One shell script of a page's blocks; each Python block is a program."""
     parts = ["set -euo pipefail"]
     for language, code in BLOCK.findall(page):
         parts.append(code if language == "bash" else f"python - <<'PYTHON_BLOCK'\n{code}PYTHON_BLOCK")
@@ -26,16 +26,9 @@ def script(page: str) -> str:
 def test_a_tutorial_runs_as_it_is_written(page, tmp_path):
     text = page.read_text()
     assert BLOCK.search(text), f"{page.name} has nothing to run"
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "OMP_NUM_THREADS": "1",
-    }
-    done = subprocess.run(
-        ["bash", "-c", script(text)], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
+    search = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    run = {"cwd": tmp_path, "env": os.environ | {"PATH": search, "OMP_NUM_THREADS": "1"}}
+    done = subprocess.run(["bash", "-c", script(text)], **run, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     for name in re.findall(r"`((?:[\w-]+/)*[\w-]+\.(?:png|html|md|csv|h5ad|json))`", text):
-        assert any((folder / name).exists() for folder in (tmp_path, *tmp_path.iterdir())), (
-            f"{page.name} speaks of {name}"
-        )
+        assert any((folder / name).exists() for folder in (tmp_path, *tmp_path.iterdir())), f"{page.name}: no {name}"

@@ -66,7 +66,7 @@ def make_world(folder: Path) -> Path:
     rng = np.random.default_rng(0)
     tissue = {slide: rng.integers(0, 3, ACROSS * DOWN) for slide in SLIDES}
     for number, slide in enumerate(SLIDES):
-        tissue[slide][: 4 + 10 * (number % 2)] = number % 2  # what the subtype is told by
+        tissue[slide][: 4 + 10 * (number % 2)] = number % 2  # the subtype depends on it
         write_features(folder / "features" / f"{slide}.h5", tissue[slide], number)
     for slide in WITH_IMAGE:
         write_pyramid(folder / "slides" / f"{slide}.svs", painted(tissue[slide], rng), 0.5, levels=2)
@@ -74,11 +74,8 @@ def make_world(folder: Path) -> Path:
         write_features(folder / "tiles" / name / "tiles.h5", np.full(24, number), 100 + number)
         Image.fromarray(np.full((64, 64, 3), TISSUES[number])).save(folder / "TILES" / name / "0.png")
     write_table(folder / "cohort.csv")
-    rows = [
-        f"{s},{x},{y},{('NORM', 'TUM', 'STR')[t]}"
-        for s in SLIDES
-        for (x, y), t in zip(corners(), tissue[s], strict=True)
-    ]
+    classes = ("NORM", "TUM", "STR")
+    rows = [f"{s},{x},{y},{classes[t]}" for s in SLIDES for (x, y), t in zip(corners(), tissue[s], strict=True)]
     (folder / "patches.csv").write_text("slide_id,x,y,label\n" + "\n".join(rows) + "\n")
     (folder / "names.yaml").write_text("C0: stroma\nC2: tumour\n")
     (folder / "kirc.yaml").write_text(yaml.safe_dump(STUDY))
@@ -97,7 +94,7 @@ def corners() -> np.ndarray:
 
 
 def write_features(path: Path, tissue: np.ndarray, seed: int) -> None:
-    """TRIDENT's file; each tissue has a direction of its own."""
+    """A file of TRIDENT; each tissue has one direction."""
     rng = np.random.default_rng(seed)
     with h5py.File(path, "w") as file:
         rows = 6 * np.eye(DIM)[tissue] + rng.normal(size=(len(tissue), DIM))

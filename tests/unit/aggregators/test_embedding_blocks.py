@@ -1,4 +1,4 @@
-"""Optional blocks of PANTHER's embedding: beside the mixture, from the same fit, and for those who say where their patches lie."""
+"""Optional blocks of PANTHER's embedding, computed from the same fit and from coordinates."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +42,7 @@ def space_of(bag: Bag, **options: object) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("readout", ["all", "wa", "top"])
-def test_the_mixture_stays_what_it_was_and_every_number_has_a_name(readout: str) -> None:
+def test_blocks_leave_the_mixture_unchanged_and_name_every_number(readout: str) -> None:
     both = embed(a_bag(), PROTOTYPES, blocks=["space"], readout=readout)
     alone = embed(a_bag(), PROTOTYPES, readout=readout)
     width = len(alone.vector)
@@ -94,23 +94,17 @@ def test_the_step_is_what_the_file_says_or_what_coordinates_show(spec, coords, s
     assert torch.isfinite(space_of(a_bag(count=len(coords), coords=coords, spec=spec))).all()
 
 
-def test_slides_of_a_patient_lie_side_by_side_and_never_touch() -> None:
+def test_slides_of_a_patient_have_no_contacts() -> None:
     one, two = a_bag("a", 40), a_bag("bb", 30, corners(30, 256), PatchSpec(size=256, size_level0=256))
     both = concatenate("p", [one, two])
     assert both.layout().lengths == both.lengths == (40, 30)
     q = embed(both, PROTOTYPES, with_assignment=True).assignment
-    expected = neighbourhood(q[:40], one.layout(), corners=True).merge(
-        neighbourhood(q[40:], two.layout(), corners=True)
-    )
-    torch.testing.assert_close(
-        space_of(both)[: C * (C + 1) // 2].double(),
-        expected.enrichment()[tuple(torch.triu_indices(C, C))],
-        rtol=1e-5,
-        atol=1e-6,
-    )
+    first, second = (neighbourhood(*slide, corners=True) for slide in ((q[:40], one.layout()), (q[40:], two.layout())))
+    expected = first.merge(second).enrichment()[tuple(torch.triu_indices(C, C))]
+    torch.testing.assert_close(space_of(both)[: C * (C + 1) // 2].double(), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_slide_without_coordinates_fails_and_the_others_go_on() -> None:
+def test_a_slide_without_coordinates_fails_and_the_others_continue() -> None:
     bags = [a_bag("a"), replace(a_bag("bb"), places=None), a_bag("ccc")]
     with pytest.warns(UserWarning, match="Left out of the embeddings: 1"):
         table = embed_cohort(bags, PROTOTYPES, blocks=["space"])
@@ -132,15 +126,15 @@ def test_names_of_blocks_are_checked() -> None:
     with pytest.raises(InputError, match="no block 'spase'; did you mean 'space'"):
         build("panther", PROTOTYPES, blocks=["spase"])
     for wrong in (3, {"space": 1}, True):
-        with pytest.raises(InputError, match="expected is a list of names"):
+        with pytest.raises(InputError, match="expected a list of names"):
             build("panther", PROTOTYPES, blocks=wrong)
-    assert (
-        build("panther", PROTOTYPES, blocks="space").out_dim == build("panther", PROTOTYPES, blocks=["space"]).out_dim
-    )
-    assert build("panther", PROTOTYPES, blocks=[]).columns() == build("panther", PROTOTYPES).columns()
+    for same, blocks in (("space", ["space"]), ([], ())):
+        assert (
+            build("panther", PROTOTYPES, blocks=same).columns() == build("panther", PROTOTYPES, blocks=blocks).columns()
+        )
 
 
-def test_one_fit_serves_the_mixture_and_its_blocks_whoever_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_mixture_and_its_blocks_share_one_fit_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     fits, fit = [], panther.fit_mixture
     monkeypatch.setattr(panther, "fit_mixture", lambda *a, **k: fits.append(1) or fit(*a, **k))
     plain, space = Embedder(PROTOTYPES), Embedder(PROTOTYPES, "panther", {"blocks": ["space"]})
@@ -178,12 +172,12 @@ def test_patches_that_were_moved_are_embedded_again(tmp_path: Path, monkeypatch:
     write(corners(60))
     first = np.array(embedded())
     write(corners(60).max(0) - corners(60))
-    np.testing.assert_allclose(embedded(), first, atol=1e-5)  # turned round: who touches whom is the same
+    np.testing.assert_allclose(embedded(), first, atol=1e-5)  # rotated: the same contacts
     write(np.random.default_rng(0).permutation(corners(60)))
     assert np.abs(np.asarray(embedded()) - first).max() > 0.05
 
 
-def test_mixture_touches_and_regions_are_scaled_by_themselves() -> None:
+def test_mixture_contacts_and_regions_are_scaled_separately() -> None:
     parts = Block(Named(name="panther", options={"blocks": ["space"]}), PROTOTYPES).parts()
     assert [len(part) for part in parts] == [C * (1 + 2 * D), C * (C + 1) // 2, 3 * C]
     assert {statistic for _, statistic, _ in parts[1]} == {"touch"}

@@ -1,4 +1,4 @@
-"""Several methods on several prototypes from one walk: the bytes of one walk each, and one read per bag."""
+"""Several methods on several prototypes in one pass: the bytes of separate passes, and one read per bag."""
 
 import time
 from collections import Counter
@@ -16,8 +16,6 @@ from panther.aggregators.sharing import placed
 from panther.engine import HERE, open_work
 from panther.errors import InputError
 from panther.mixture import fit as fitting
-from panther.mixture import fit_mixture, start_of
-from panther.statistics import kernels
 from panther.storage.bags import as_bags, list_bags
 from panther.storage.embeddings import EmbeddingTable
 from panther.types import PatchSpec, Projection, Prototypes
@@ -50,6 +48,18 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "feats"
 
 
+def count_calls(monkeypatch, module, name):
+    """Count calls of a function of a module."""
+    calls, function = Counter(), getattr(module, name)
+
+    def call(*arguments, **options):
+        calls[name] += 1
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(module, name, call)
+    return calls
+
+
 def tables_of(listing, embedders=EMBEDDERS, work=HERE):
     return list(embed_grid(as_bags(listing).refs, embedders, work))
 
@@ -64,13 +74,13 @@ def assert_same(table, alone):
 
 
 @pytest.mark.parametrize("spare", [True, False], ids=["held", "read by blocks"])
-def test_a_walk_for_all_gives_the_bytes_of_a_walk_for_each(folder, spare, monkeypatch):
+def test_one_pass_for_all_gives_the_bytes_of_separate_passes(folder, spare, monkeypatch):
     monkeypatch.setattr(sharing, "is_spare", lambda size: spare)
     for embedder, table in zip(EMBEDDERS, tables_of(folder), strict=True):
         assert_same(table, embed_cohort(folder, embedder.prototypes, embedder.method, **embedder.options))
 
 
-def test_readouts_of_one_mixture_share_its_fit_and_have_the_bytes_of_their_own(folder, monkeypatch):
+def test_readouts_of_one_mixture_share_its_fit_without_changing_bytes(folder, monkeypatch):
     readouts = ("all", "wa", "top", "bottom")
     embedders = [
         Embedder(on, "panther", {"readout": readout, **more})
@@ -79,74 +89,52 @@ def test_readouts_of_one_mixture_share_its_fit_and_have_the_bytes_of_their_own(f
         for readout in readouts
     ]
     alone = [embed_cohort(folder, one.prototypes, one.method, **one.options) for one in embedders]
-    fits = []
-
-    def counted(*arguments, **options):
-        fits.append(options)
-        return fit_mixture(*arguments, **options)
-
-    monkeypatch.setattr(panther, "fit_mixture", counted)
+    fits = count_calls(monkeypatch, panther, "fit_mixture")
     for table, expected in zip(tables_of(folder, embedders), alone, strict=True):
         assert_same(table, expected)
-    assert len(fits) == 4 * len(embedders) / len(readouts)  # four bags
+    assert fits["fit_mixture"] == 4 * len(embedders) / len(readouts)  # four bags
 
 
-def test_mixtures_that_begin_alike_share_their_first_step_and_have_the_bytes_of_their_own(folder, monkeypatch):
+def test_mixtures_with_the_same_start_share_their_first_step_without_changing_bytes(folder, monkeypatch):
     alike = [{}, {"covariance": "spherical"}, {"tau": 0.5, "steps": 2}, {"blocks": ["space"], "readout": "wa"}]
     others = [{"temperature": 2.0}, {"preset": "calibrated"}, {"preset": "published-code", "blocks": ["tail"]}]
     on = replace(prototypes(0), surprise=torch.tensor([[10.0, 12.0]] * 3))
     bags = {ref.sample: with_places(ref.open()) for ref in list_bags(folder).refs}
     embedders = [Embedder(on, "panther", options) for options in (*alike, *others)]
     alone = [embed_cohort(bags, on, "panther", **one.options) for one in embedders]
-    walks = []
-
-    def counted(*arguments, **options):
-        walks.append(options)
-        return kernels.accumulate(*arguments, **options)
-
-    monkeypatch.setattr(fitting, "accumulate", counted)
+    passes = count_calls(monkeypatch, fitting, "accumulate")
     for table, expected in zip(tables_of(bags, embedders), alone, strict=True):
         assert table.observations == expected.observations
         np.testing.assert_array_equal(table.vectors, expected.vectors)
-    assert len(walks) == len(bags) * (1 + 1 + len(others))  # what is alike, its one second step, the others
+    assert passes["accumulate"] == len(bags) * (1 + 1 + len(others))  # the shared step, one second step, the others
 
 
-def test_distances_and_means_are_made_once_for_all_who_ask(folder, monkeypatch):
+def test_distances_and_means_are_computed_once_for_all_methods(folder, monkeypatch):
     bases = prototypes(0), prototypes(1)
-    asked = [
+    methods = (
         ("ot", {}),
         ("protocounts", {}),
         ("ot", {"epsilon": 1.0}),
         ("protocounts", {"scale": "l2"}),
         ("deepsets", {}),
-    ]
-    made = Counter()
-
-    def counted(name, function):
-        def call(*arguments, **options):
-            made[name] += 1
-            return function(*arguments, **options)
-
-        return call
-
-    monkeypatch.setattr(sharing, "distances_to_prototypes", counted("distances", sharing.distances_to_prototypes))
-    monkeypatch.setattr(pooling, "accumulate", counted("means", pooling.accumulate))
-    tables = tables_of(folder, [Embedder(on, *method) for on in bases for method in asked])
+    )
+    distances = count_calls(monkeypatch, sharing, "distances_to_prototypes")
+    means = count_calls(monkeypatch, pooling, "accumulate")
+    tables = tables_of(folder, [Embedder(on, *method) for on in bases for method in methods])
     bags = len(list_bags(folder).refs)
-    assert made == {"distances": bags * len(bases), "means": bags}
+    assert (distances.total(), means.total()) == (bags * len(bases), bags)
     np.testing.assert_array_equal(tables[4].vectors, tables[9].vectors)  # DeepSets
 
 
-def test_what_em_starts_from_is_made_once_for_all_bags(folder, monkeypatch):
-    starts = []
-    monkeypatch.setattr(sharing, "start_of", lambda *a, **k: starts.append(a) or start_of(*a, **k))
+def test_the_start_of_em_is_computed_once_for_all_bags(folder, monkeypatch):
+    starts = count_calls(monkeypatch, sharing, "start_of")
     on, presets = prototypes(0), ("paper", "calibrated", "published-code")
     tables_of(folder, [Embedder(on, "panther", {"preset": preset}) for preset in presets])
     assert len(list_bags(folder).refs) > 1
-    assert len(starts) == len(presets)
+    assert starts.total() == len(presets)
 
 
-def test_distances_are_held_no_longer_than_somebody_asks_for_them(folder):
+def test_distances_are_released_after_their_last_use(folder):
     on, bag = prototypes(0), list_bags(folder).refs[0].open()
     modules = [build("ot", on), build("protocounts", on)]
     shared = sharing.SharedBag(bag, sharing.SharedMethods([(on, module) for module in modules], "cpu"))
@@ -158,7 +146,7 @@ def test_distances_are_held_no_longer_than_somebody_asks_for_them(folder):
 
 
 def with_places(bag):
-    """The bag on a line, for methods that ask where patches lie."""
+    """The bag on a line, for methods that read coordinates."""
     along = torch.arange(len(bag)) * 256
     places = torch.stack([along, torch.zeros_like(along)], 1)
     return replace(bag, places=lambda: places, spec=PatchSpec(size=256, size_level0=256))
@@ -177,7 +165,7 @@ def test_a_bag_is_opened_and_read_once_whatever_the_grid(folder):
     assert counts.bytes == sum(40 + number for number in range(4)) * DIM * 2
 
 
-def test_a_bag_fails_for_those_who_cannot_embed_it_and_for_them_alone(folder):
+def test_a_bag_fails_only_for_the_methods_that_cannot_embed_it(folder):
     np.save(folder / "s1.npy", np.full((5, DIM), 1e30, "f4"))  # its square is beyond float32
     np.save(folder / "s2.npy", np.full((5, DIM), np.nan, "f4"))
     np.save(folder / "s3.npy", np.empty((0, DIM), "f4"))
@@ -201,7 +189,7 @@ def test_an_embedder_without_a_single_bag_does_not_stop_the_others(folder):
 
 
 def test_threads_that_share_a_module_move_it_once(monkeypatch):
-    """Another move would take the memory from under those who compute with it already: embeddings of a GPU were wrong, now and then."""
+    """A second move would free memory that other threads compute with, which made embeddings on a GPU wrong."""
     module = build("panther", Prototypes(torch.eye(3)))
     moves, move = [], module.to
 

@@ -1,4 +1,4 @@
-"""PANTHER's own behaviour: readouts, gradients, diagnostics."""
+"""PANTHER: readouts, gradients, settings, trained prototypes."""
 
 import pytest
 import torch
@@ -26,9 +26,8 @@ def test_all_is_written_prototype_by_prototype_as_in_the_paper(bag_and_prototype
         torch.testing.assert_close(weight[0], q[:, c].mean())  # at tau = 0 the column means are pi
         expected = (q[:, c, None] * x).sum(0) / q[:, c].sum()
         torch.testing.assert_close(mean, expected, rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(
-            variance, (q[:, c, None] * (x - expected) ** 2).sum(0) / q[:, c].sum(), rtol=1e-4, atol=1e-5
-        )
+        spread = (q[:, c, None] * (x - expected) ** 2).sum(0) / q[:, c].sum()
+        torch.testing.assert_close(variance, spread, rtol=1e-4, atol=1e-5)
 
 
 def test_weighted_average_top_and_bottom_are_read_from_the_same_mixture(bag_and_prototypes):
@@ -64,38 +63,18 @@ def test_the_effective_number_runs_from_one_to_c(bag_and_prototypes):
     x, prototypes = bag_and_prototypes
     collapsed = build("panther", prototypes)(prototypes.centroids[:1] + 0.01 * x)
     assert float(collapsed.aux["effective_prototypes"]) == pytest.approx(1, abs=0.1)
-    even = build("panther", Prototypes(torch.zeros(4, 5)))(x)  # all prototypes alike
+    even = build("panther", Prototypes(torch.zeros(4, 5)))(x)  # equal prototypes
     assert float(even.aux["effective_prototypes"]) == pytest.approx(4)
 
 
 @pytest.mark.parametrize(
-    ("options", "word"),
-    [
-        ({"preset": "best"}, "best"),
-        ({"readout": "mean"}, "mean"),
-        ({"steps": 0}, "steps"),
-        ({"tau": -1.0}, "tau"),
-        ({"bins": 3}, "bins"),
-    ],
+    ("name", "value"), [("preset", "best"), ("readout", "mean"), ("steps", 0), ("tau", -1.0), ("bins", 3)]
 )
-def test_settings_that_do_not_exist_or_make_no_sense_are_refused_by_name(options, word, bag_and_prototypes):
-    with pytest.raises(InputError, match=word):
-        build("panther", bag_and_prototypes[1], options)
-
-
-def test_calibrated_without_a_measured_variance_says_what_to_do():
-    with pytest.raises(InputError, match="refit"):
+def test_unknown_settings_and_values_are_refused(name, value, bag_and_prototypes):
+    with pytest.raises(InputError, match=value if isinstance(value, str) else name):
+        build("panther", bag_and_prototypes[1], {name: value})
+    with pytest.raises(InputError, match="within-cluster variance"):
         build("panther", Prototypes(torch.zeros(2, 3)), {"preset": "calibrated"})
-
-
-def test_prototypes_are_trained_where_that_is_asked_for(bag_and_prototypes):
-    x, prototypes = bag_and_prototypes
-    module = build("panther", prototypes, {"steps": 2}, trainable=True)
-    module(x).vector.square().mean().backward()
-    assert module.centroids.grad.abs().sum() > 0
-    assert not any(p.requires_grad for p in build("panther", prototypes).parameters())
-    with pytest.raises(InputError, match=r"'h2t' cannot be trained.*panther"):
-        build("h2t", prototypes, trainable=True)
 
 
 def test_a_few_steps_of_training_move_the_prototypes_and_lower_the_loss():
@@ -106,7 +85,7 @@ def test_a_few_steps_of_training_move_the_prototypes_and_lower_the_loss():
     module = build("panther", start, trainable=True, steps=2, tau=1.0)
     torch.manual_seed(0)
     model = torch.nn.Linear(module.out_dim, 2)
-    optimiser = torch.optim.Adam([module.centroids], lr=0.1)  # the prototypes alone
+    optimiser = torch.optim.Adam([module.centroids], lr=0.1)  # prototypes only
     losses = []
     for _ in range(20):
         optimiser.zero_grad()
@@ -117,9 +96,12 @@ def test_a_few_steps_of_training_move_the_prototypes_and_lower_the_loss():
         losses.append(loss.item())
     assert losses[-1] < 0.95 * losses[0]
     assert not torch.allclose(module.centroids, start.centroids)
+    assert not any(p.requires_grad for p in build("panther", start).parameters())
+    with pytest.raises(InputError, match=r"'h2t' cannot be trained.*panther"):
+        build("h2t", start, trainable=True)
 
 
-def test_settings_are_given_as_a_mapping_or_as_keywords(bag_and_prototypes):
+def test_settings_are_a_mapping_or_keywords(bag_and_prototypes):
     x, prototypes = bag_and_prototypes
     one = build("panther", prototypes, {"steps": 2, "tau": 1.0})(x)
     assert torch.equal(one.vector, build("panther", prototypes, {"steps": 3}, steps=2, tau=1.0)(x).vector)

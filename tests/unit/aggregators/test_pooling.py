@@ -33,7 +33,7 @@ def test_of_fewer_than_k_patches_all_are_taken():
     np.testing.assert_allclose(found, X[:3].mean(0))
 
 
-def test_an_infinite_number_is_found_where_the_largest_are_kept():
+def test_infinite_numbers_are_refused_by_max_pooling():
     bad = torch.from_numpy(X.copy())
     bad[7, 2] = -torch.inf
     with pytest.raises(InputError, match="row 7"):
@@ -45,10 +45,10 @@ def test_methods_on_prototypes_need_them():
         panther.embed(torch.from_numpy(X))
 
 
-@pytest.mark.parametrize("k", [0, -1, 2.5, True])
-def test_k_is_a_number_of_patches(k):
-    with pytest.raises(InputError, match="number of patches"):
-        build("top-k", FeatureSpace(5), {"k": k})
+def test_k_is_a_number_of_patches():
+    for k in (0, -1, 2.5, True):
+        with pytest.raises(InputError, match="number of patches"):
+            build("top-k", FeatureSpace(5), {"k": k})
 
 
 def test_pca_is_scikit_learns():

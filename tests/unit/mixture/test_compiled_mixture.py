@@ -1,4 +1,4 @@
-"""EM between two walks in C against torch, which says what is right."""
+"""EM steps in C against the reference in torch."""
 
 import pytest
 import torch
@@ -15,14 +15,14 @@ pytestmark = pytest.mark.skipif(isinstance(missing, str), reason=f"there is no c
 
 @pytest.fixture
 def both(monkeypatch):
-    """What a function gives with either kernel: C first."""
+    """Results of a function with the C kernel and with torch."""
 
-    def call(function, *args, **how):
-        found = []
+    def call(function, *args, **options):
+        results = []
         for kernel in ("compiled", "torch"):
             monkeypatch.setenv("PANTHER_KERNEL", kernel)
-            found.append(function(*args, **how))
-        return found
+            results.append(function(*args, **options))
+        return results
 
     return call
 
@@ -58,7 +58,7 @@ def test_logits_are_those_of_torch(both, shape, shared, dtype):
 
 @pytest.mark.parametrize("worst", [0.0, torch.nan, torch.inf])
 @pytest.mark.parametrize("where", ["weights", "means", "variances"])
-def test_what_is_not_finite_enters_the_logits_as_in_torch(both, where, worst):
+def test_nan_and_infinity_enter_the_logits_as_in_torch(both, where, worst):
     mixture = mixture_of(4, 20)
     getattr(mixture, where).view(-1)[3] = worst
     found, reference = both(posterior, mixture, dtype=torch.float64)
@@ -99,7 +99,7 @@ def test_ten_steps_agree_with_torch(both, covariance):
     torch.testing.assert_close(found.log_likelihood, reference.log_likelihood, rtol=1e-6, atol=1e-3)
 
 
-def test_where_a_gradient_is_wanted_torch_computes():
+def test_torch_computes_where_gradients_are_required():
     mixture = mixture_of(3, 4)
     assert library_for(*mixture) is not None
     assert library_for(*mixture, torch.zeros(2, requires_grad=True, dtype=torch.float64)) is None

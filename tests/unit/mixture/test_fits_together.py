@@ -1,4 +1,4 @@
-"""Mixtures of several bags in one go, as on a GPU; here by the same functions on the CPU."""
+"""Batches of mixtures as on a GPU; here by the same functions on the CPU."""
 
 import weakref
 
@@ -33,10 +33,12 @@ def start():
 def test_bags_are_fitted_a_few_at_a_time_as_each_alone(launched, start):
     fits = together.BatchedFitter(*start)
     bags = [mixture_bag(n, 6, 3, seed=n)[0] for n in range(5, 25)]
-    bags[4] = bags[4].half()  # of another kind than those beside it
+    bags[4] = bags[4].half()  # another type than the others
     bags[12] = mixture_bag(40, 6, 3, separation=300.0)[0]  # must be repeated in float64
     waiting = [fits.add(bag) for bag in bags]
-    assert [coming.is_here() for coming in waiting] == [True] * 5 + [False] * 15  # two groups are on the GPU, or gather
+    assert [coming.is_here() for coming in waiting] == [True] * 5 + [
+        False
+    ] * 15  # two groups are on the GPU, or being filled
     assert launched == [sum(map(len, bags[a:b])) for a, b in ((0, 4), (4, 5), (5, 13))]  # seven are left
     for bag, coming in zip(bags, waiting, strict=True):
         found, alone = coming.wait(), fit_mixture(bag, *start)
@@ -57,7 +59,7 @@ def test_no_more_than_two_groups_are_held(launched, start, monkeypatch):
     assert launched == [30] * 4
 
 
-def test_a_bag_that_is_asked_for_at_once_is_fitted_alone(launched, start):
+def test_a_bag_that_is_waited_for_at_once_is_fitted_alone(launched, start):
     fits, bags = together.BatchedFitter(*start), [mixture_bag(n, 6, 3, seed=n)[0] for n in (30, 20)]
     for bag in bags:
         assert torch.equal(fits.add(bag).wait().mass, fit_mixture(bag, *start).mass)
@@ -80,7 +82,7 @@ def test_an_error_is_that_of_one_bag(launched, start, monkeypatch):
     assert float(third.wait().mass.sum()) == pytest.approx(50)
 
 
-def test_nothing_is_taken_that_cannot_be_launched(start):
+def test_bags_that_cannot_be_launched_are_not_added(start):
     fits = together.BatchedFitter(*start)
     assert fits.add(torch.zeros(0, 6)) is None
     assert fits.add(torch.zeros(3, 6)) is None  # not on a GPU

@@ -9,11 +9,16 @@ import torch
 
 import panther
 from mixture_bags import mixture_bag
-from panther.engine import Work, open_executor
+from panther.aggregators.embed import EmbedBag, Embedder, embed_grid
+from panther.encoders import load_encoder
+from panther.engine import Work, attempt_all, open_executor
 from panther.explain.attention import attention
-from panther.mixture import PRESETS, EMSettings, fit_mixture
+from panther.mixture import PRESETS, EMSettings, fit_mixture, together
+from panther.prototypes.kmeans import kmeans
 from panther.statistics import accumulate, nearest
+from panther.statistics.upload import fetch, upload
 from panther.storage.bags import as_bags
+from panther.store import HashedRows
 from panther.types import Ragged
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
@@ -75,7 +80,6 @@ def test_gradients_flow_through_torch():
 
 @pytest.mark.parametrize("method", ["panther", "protocounts", "h2t", "ot", "deepsets"])
 def test_a_cohort_is_embedded_as_on_the_cpu(method):
-
     rng = np.random.default_rng(0)
     bags = {f"s{i}": rng.normal(i % 2, 1, (50 + 300 * i, 12)).astype("float32") for i in range(5)}
     prototypes = panther.fit_prototypes(bags, n_prototypes=4)
@@ -114,9 +118,6 @@ def test_blocks_are_read_on_a_gpu_as_on_the_cpu(blocks, preset):
 
 
 def test_rows_of_a_file_come_to_the_gpu_as_they_are_and_are_hashed_on_the_way(tmp_path):
-    from panther.statistics.upload import upload
-    from panther.store import HashedRows
-
     rows = np.random.default_rng(0).normal(size=(5001, 517)).astype("float32")  # several blocks, none of them full
     np.save(tmp_path / "s.npy", rows)
     bag = panther.open_bag(tmp_path / "s.npy")
@@ -126,8 +127,6 @@ def test_rows_of_a_file_come_to_the_gpu_as_they_are_and_are_hashed_on_the_way(tm
 
 
 def test_results_are_fetched_in_one_copy_as_they_are():
-    from panther.statistics.upload import fetch
-
     given = [torch.rand(3, 5), torch.rand(7, dtype=torch.float64), torch.tensor(True), torch.arange(3), torch.rand(())]
     for here, back in zip(given, fetch([t.cuda() for t in given]), strict=True):
         assert back.device.type == "cpu"
@@ -136,7 +135,6 @@ def test_results_are_fetched_in_one_copy_as_they_are():
 
 
 def test_prototypes_are_found_as_on_the_cpu():
-
     tissues = np.random.default_rng(0).normal(size=(4, 16)).astype("float32")
     bags = [
         np.repeat(tissues, 50, axis=0) + 0.01 * np.random.default_rng(i).normal(size=(200, 16)).astype("float32")
@@ -217,8 +215,6 @@ def test_columns_of_any_size_keep_their_digits(dtype):
 
 @torch.no_grad()
 def test_k_means_ends_where_it_ends_on_the_cpu():
-    from panther.prototypes.kmeans import kmeans
-
     x = mixture_bag(20_000, 48, 12, separation=1.0)[0]
     (here, starts), (there, gpu_starts) = kmeans(x, 12, 0, 3), kmeans(x.cuda(), 12, 0, 3)
     np.testing.assert_allclose(gpu_starts, starts, rtol=1e-4)
@@ -228,10 +224,6 @@ def test_k_means_ends_where_it_ends_on_the_cpu():
 @pytest.mark.parametrize("blocks_first", [False, True])
 def test_a_mixture_that_is_shared_is_where_all_who_read_it_need_it(blocks_first):
     """Some read it out on the host, where it comes in one copy; blocks read patches beside it, on the GPU."""
-    from panther.aggregators.embed import Embedder, embed_grid
-    from panther.engine import Work
-    from panther.storage.bags import as_bags
-
     rng = np.random.default_rng(0)
     bags = {f"s{i}": rng.normal(i % 2, 1, (200 + 100 * i, 12)).astype("float32") for i in range(3)}
     prototypes = panther.fit_prototypes(bags, n_prototypes=4)
@@ -265,10 +257,6 @@ def test_the_next_bag_begins_before_the_last_one_is_waited_for():
 
 
 def test_no_more_than_two_groups_of_bags_are_on_the_gpu(monkeypatch):
-    from panther.aggregators.embed import EmbedBag, Embedder
-    from panther.engine import attempt_all
-    from panther.mixture import together
-
     monkeypatch.setattr(together, "FULL_BYTES", 4 << 20)
     rng = np.random.default_rng(0)
     bags = {f"s{i:02}": rng.normal(i % 3, 1, (5000, 70)).astype("float32") for i in range(60)}  # 1.4 MB each, 84 MB
@@ -293,8 +281,6 @@ def test_bags_that_are_on_the_gpu_already_are_embedded_too():
 
 @pytest.mark.parametrize("name", ["resnet50", "timm:vit_small_patch16_224"])
 def test_encoders_in_float16_compiled_or_not_are_close_to_float32(name):
-    from panther.encoders import load_encoder
-
     pixels = np.random.default_rng(0).integers(0, 256, (40, 224, 224, 3), dtype=np.uint8)
     exact = load_encoder(name, device="cuda", precision="float32", seed=0)(pixels)
     half = load_encoder(name, device="cuda", seed=0)

@@ -6,7 +6,6 @@ import re
 import shutil
 import sys
 from html.parser import HTMLParser
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -193,10 +192,8 @@ def test_the_command_writes_one_file_and_warns_when_it_is_large(classes, tmp_pat
     assert "MB, more than" not in err
     assert [p.name for p in tmp_path.iterdir()] == ["r.html"]
     found = Page((tmp_path / "r.html").read_text())
-    assert {trace["name"] for trace in found.figures["scatter-pca-0"]["data"]} == {
-        "east",
-        EVIL.replace("<", "&lt;").replace(">", "&gt;"),
-    }
+    names = {trace["name"] for trace in found.figures["scatter-pca-0"]["data"]}
+    assert names == {"east", EVIL.replace("<", "&lt;").replace(">", "&gt;")}
     monkeypatch.setattr(sys.modules["panther.verbs.study"], "LARGE", 1e6)
     assert "more than most mail servers" in panther("report", classes, "-o", tmp_path / "r.html")[1]
 
@@ -259,18 +256,10 @@ def test_results_that_were_never_written_become_a_page_with_their_embeddings(res
     assert 'data-plot="plot-scatter-pca-0"' in found.html  # scaled by the model that was tested
 
 
-def test_the_command_and_the_function_write_the_same_bytes(
-    classes: Path, atlas: Path, tmp_path: Path, panther: Runner
-) -> None:
-    from panther import make_report
-
-    panther("report", classes, "-o", tmp_path / "command.html", "--atlas", atlas)
-    found = make_report(
-        classes, atlas=SimpleNamespace(files=(atlas / "atlas.json",)), output=tmp_path / "function.html"
-    )
-    assert (tmp_path / "command.html").read_bytes() == (tmp_path / "function.html").read_bytes() == found.html.encode()
-
-
-def test_a_value_that_was_not_written_is_refused_by_its_name(classes: Path) -> None:
+def test_the_command_and_the_function_write_the_same_bytes(classes, atlas, tmp_path, monkeypatch, capsys):
+    Runner(monkeypatch, capsys)("report", classes, "-o", tmp_path / "command.html", "--atlas", atlas)
+    written = SimpleNamespace(files=(atlas / "atlas.json",))
+    report = panther.make_report(classes, atlas=written, output=tmp_path / "function.html")
+    assert (tmp_path / "command.html").read_bytes() == (tmp_path / "function.html").read_bytes() == report.html.encode()
     with pytest.raises(panther.InputError, match="atlas: was not written"):
         panther.make_report(classes, atlas=SimpleNamespace(files=()))

@@ -10,28 +10,18 @@ import pytest
 from panther.report.material import gather
 from panther.report.page import build_page
 
-CHROMIUM = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here; on Debian: apt-get install chromium")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+OPTIONS = [
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
+    *("--disable-background-networking", "--window-size=1280,1000", "--enable-logging=stderr", "--timeout=20000"),
+]
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; on Debian: apt-get install chromium")
 
 
 def browse(path: Path, *options: str, tab: str = "") -> tuple[str, list[str]]:
-    """Page as the browser holds it after running the scripts, and what it wrote to the console."""
-    profile = path.parent / "profile"
-    command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
-    command += [
-        "--disable-background-networking",
-        "--host-resolver-rules=MAP * ~NOTFOUND",
-        f"--user-data-dir={profile}",
-    ]
-    command += [
-        "--window-size=1280,1000",
-        "--enable-logging=stderr",
-        "--timeout=20000",
-        *options,
-        f"{path.as_uri()}{tab}",
-    ]
+    """DOM after running the scripts, and the messages of the console."""
+    offline = "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={path.parent / 'profile'}"
+    command = [CHROMIUM, *OPTIONS, *offline, *options, f"{path.as_uri()}{tab}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True)
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
@@ -47,7 +37,7 @@ def report(classes, atlas, tmp_path_factory) -> Path:
 def test_everything_is_drawn_without_network_or_console_errors(report):
     text = report.read_text()
     open_page = report.with_name("opened.html")
-    open_page.write_text(text.replace('class="option"', 'class="opened"'))  # also what drop-downs hide
+    open_page.write_text(text.replace('class="option"', 'class="opened"'))  # also the hidden options of drop-downs
     dom, console = browse(open_page, "--dump-dom", tab="#everything")
     assert console == []
     wanted = set(re.findall(r'data-plot="([^"]+)"', text))
@@ -57,14 +47,14 @@ def test_everything_is_drawn_without_network_or_console_errors(report):
     assert dom.count('class="main-svg"') >= 2 * len(wanted)  # Plotly layers at least two drawings a figure
 
 
-def test_one_tab_is_shown_at_a_time_and_its_address_can_be_mailed(report):
+def test_an_address_with_a_tab_shows_that_tab_alone(report):
     dom, console = browse(report, "--dump-dom", tab="#results")
     assert console == []
     assert re.findall(r'<section id="panel-([a-z-]+)"[^>]*class="shown"', dom) == ["results"]
     assert re.findall(r'aria-controls="panel-([a-z-]+)" aria-selected="true"', dom) == ["results"]
 
 
-def test_a_request_to_the_network_would_be_seen(report):
+def test_a_request_to_the_network_is_blocked(report):
     spoiled = report.with_name("spoiled.html")
     spoiled.write_text(report.read_text().replace("<main>", '<main><img src="https://example.invalid/x.png">'))
     console = browse(spoiled, "--dump-dom")[1]

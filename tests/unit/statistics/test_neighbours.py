@@ -32,7 +32,7 @@ def brute_pairs(coords: np.ndarray, step: float = STEP, corners: bool = False) -
 
 
 def pairs_of(coords: np.ndarray, step: float = STEP, corners: bool = False) -> set[tuple[int, int]]:
-    """Pairs of patches, each at a place of its own."""
+    """Pairs of patches at different places."""
     beside = side_by_side(coords, step, corners=corners)
     patch = np.argsort(beside.place)
     found = {(p, e) for p, row in enumerate(beside.ahead) for e in row.tolist() if e < len(beside.ahead)}
@@ -67,7 +67,7 @@ def test_pairs_are_those_of_a_loop_also_with_gaps(
     assert pairs_of(tissue, corners=corners) == brute_pairs(tissue, corners=corners)
 
 
-def test_outlines_with_grids_of_their_own_touch_within_themselves(tissue: np.ndarray) -> None:
+def test_outlines_with_separate_grids_touch_within_themselves(tissue: np.ndarray) -> None:
     for off in ([50_077, 31], [50_000 + 128, 128], [9 * 256 + 4096, 255]):
         both, n = np.concatenate([tissue, tissue + np.array(off)]), len(tissue)
         expected = brute_pairs(tissue)
@@ -83,19 +83,17 @@ def test_rounded_steps_and_shaking_coordinates_are_one_grid(tissue: np.ndarray) 
 
 def test_a_row_does_not_run_on_into_the_next() -> None:
     for corners in (False, True):
-        assert pairs_of(np.array([[512, 0], [0, 256]]), corners=corners) == set()
-        assert pairs_of(np.array([[512, 256], [0, 256]]), corners=corners) == set()
-        assert pairs_of(np.array([[0, 0], [512, 0]]), corners=corners) == set()
+        for coords in ([[512, 0], [0, 256]], [[512, 256], [0, 256]], [[0, 0], [512, 0]]):
+            assert pairs_of(np.array(coords), corners=corners) == set()
 
 
 def test_distant_pieces_are_found_without_a_table_of_all_cells(tissue: np.ndarray) -> None:
     far = tissue + np.array([4_000_000 * STEP, 3_000_000 * STEP])
-    assert pairs_of(np.concatenate([tissue, far])) == brute_pairs(tissue) | {
-        (a + len(tissue), b + len(tissue)) for a, b in brute_pairs(tissue)
-    }
+    pairs, n = brute_pairs(tissue), len(tissue)
+    assert pairs_of(np.concatenate([tissue, far])) == pairs | {(a + n, b + n) for a, b in pairs}
 
 
-def test_few_patches_and_what_is_no_step() -> None:
+def test_few_patches_are_accepted_and_invalid_steps_refused() -> None:
     assert pairs_of(np.zeros((1, 2))) == set()
     assert side_by_side(np.zeros((0, 2)), STEP).pairs == 0
     for step in (0, -1, np.nan, np.inf):
@@ -195,7 +193,7 @@ def test_blocks_of_places_add_up(monkeypatch: pytest.MonkeyPatch, tissue: np.nda
     assert_same(one, neighbourhood(q, at(tissue)))
 
 
-def test_patches_that_are_there_twice_count_once_whatever_their_order(tissue: np.ndarray, q: np.ndarray) -> None:
+def test_duplicate_patches_count_once_in_any_order(tissue: np.ndarray, q: np.ndarray) -> None:
     one = neighbourhood(q, at(tissue))
     assert_same(one, neighbourhood(np.concatenate([q, q]), at(np.concatenate([tissue, tissue]))))
     other = np.roll(q, 1, 1)
@@ -210,7 +208,7 @@ def test_patches_at_random_are_neither_near_nor_far() -> None:
     assert float(neighbourhood(q, at(grid(100, 100))).enrichment().abs().max()) < 0.1
 
 
-def test_what_is_absent_and_lonely_patches_say_nothing() -> None:
+def test_absent_prototypes_and_isolated_patches_are_neutral() -> None:
     lonely = np.array([[0, 0], [9000, 0], [0, 9000], [9000, 9000]])
     found = neighbourhood(np.eye(3)[[0, 1, 0, 1]], at(lonely))
     np.testing.assert_array_equal(found.enrichment(), 0)
@@ -220,7 +218,7 @@ def test_what_is_absent_and_lonely_patches_say_nothing() -> None:
     assert all(bool(torch.isfinite(numbers).all()) for numbers in (one.enrichment(), one.region_size(), one.border()))
 
 
-def test_everything_of_one_prototype_is_no_news() -> None:
+def test_a_slide_of_one_prototype_is_neutral() -> None:
     found = neighbourhood(np.eye(2)[np.zeros(63, int)], at(grid(9, 7)))
     np.testing.assert_allclose(found.enrichment(), 0, atol=1e-12)
     np.testing.assert_array_equal(found.regions, [1, 0])
@@ -237,7 +235,7 @@ def test_float16_and_float32_posteriors_and_gradients(tissue: np.ndarray, q: np.
     assert torch.autograd.gradcheck(lambda r: neighbourhood(r, at(tissue)).border(), rows)
 
 
-def test_a_patch_that_is_not_finite_is_not_hidden(tissue: np.ndarray, q: np.ndarray) -> None:
+def test_a_patch_that_is_not_finite_propagates(tissue: np.ndarray, q: np.ndarray) -> None:
     q[3] = np.nan
     assert neighbourhood(q, at(tissue)).enrichment().isnan().all()
 

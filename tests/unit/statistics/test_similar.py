@@ -17,11 +17,8 @@ def oracle(x: torch.Tensor, query: torch.Tensor, k: int, leave_out: int | None =
     x, q = x.double().numpy(), query.double().numpy()
     with np.errstate(invalid="ignore", divide="ignore"):
         similarity = (x @ q) / (np.linalg.norm(x, axis=1) * np.linalg.norm(q))
-    order = [
-        int(n)
-        for n in np.lexsort((np.arange(len(x)), -np.round(similarity, 12)))
-        if np.isfinite(similarity[n]) and n != leave_out
-    ]
+    ranked = np.lexsort((np.arange(len(x)), -np.round(similarity, 12)))
+    order = [int(n) for n in ranked if np.isfinite(similarity[n]) and n != leave_out]
     return order[:k], similarity[order[:k]]
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from mixture_bags import mixture_bag
 from panther.errors import InputError
-from panther.mixture import fit_mixture
+from panther.mixture import EMSettings, fit_mixture
 from panther.statistics import NEGLIGIBLE, accumulate, blocks, first_bad_row, nearest
-from panther.types import Concatenated
+from panther.types import Concatenated, Ragged
 
 pytestmark = pytest.mark.usefixtures("kernel")
 
@@ -71,10 +71,8 @@ def test_no_temporary_of_the_size_of_the_bag_is_held():
 def test_half_precision_features_give_what_their_widened_numbers_give(dtype):
     x, h = mixture_bag(200, 8, 3)
     x = x.to(dtype)
-    for a, b in zip(
-        fit_mixture(x, h, torch.ones(8)).mixture, fit_mixture(x.float(), h, torch.ones(8)).mixture, strict=True
-    ):
-        assert torch.equal(a, b)
+    half, widened = (fit_mixture(rows, h, torch.ones(8)).mixture for rows in (x, x.float()))
+    assert all(torch.equal(a, b) for a, b in zip(half, widened, strict=True))
 
 
 def test_padding_may_hold_anything():
@@ -84,8 +82,6 @@ def test_padding_may_hold_anything():
     mask = torch.zeros(3, 30, dtype=torch.bool)
     for i, bag in enumerate(bags):
         batch[i, : len(bag)], mask[i, : len(bag)] = bag, True
-    from panther.mixture import EMSettings
-
     for settings_ in (EMSettings(), EMSettings(steps=4, tau=1.0)):
         together = fit_mixture(batch, h, torch.ones(5), settings_, mask=mask, keep_assignment=True)
         for i, bag in enumerate(bags):
@@ -101,8 +97,6 @@ def test_padding_may_hold_anything():
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
 def test_the_score_of_a_patch_is_its_log_density_under_the_mixture_that_em_starts_from(steps, dtype):
-    from panther.mixture import EMSettings
-
     x, h = mixture_bag(700, 20, 4, separation=1.0)
     x, variance = x.to(dtype), torch.rand(20) + 0.5
     fitted = fit_mixture(x, h, variance, EMSettings(steps=steps, temperature=2.0), keep_scores=True)
@@ -135,8 +129,6 @@ def test_posteriors_too_small_to_matter_are_exactly_zero():
 @given(n=st.integers(1, 12), d=st.integers(1, 5), c=st.integers(1, 6), steps=st.integers(1, 3), seed=st.integers(0, 99))
 @settings(max_examples=60, deadline=None)
 def test_any_shape_gives_a_proper_mixture(n, d, c, steps, seed):
-    from panther.mixture import EMSettings
-
     x, h = mixture_bag(n, d, c, seed=seed)
     fitted = fit_mixture(x, h, torch.ones(d), EMSettings(steps=steps))
     weights, means, variances = fitted.mixture
@@ -160,15 +152,10 @@ def test_shifting_features_and_prototypes_together_shifts_the_means_and_nothing_
 
 
 def test_an_empty_bag_is_refused():
-    with pytest.raises(InputError, match="empty"):
-        accumulate(torch.empty(0, 4), nearest(torch.zeros(2, 4)), torch.zeros(4))
-    with pytest.raises(InputError, match="empty"):
-        accumulate(
-            torch.ones(2, 3, 4),
-            nearest(torch.zeros(2, 4)),
-            torch.zeros(4),
-            mask=torch.tensor([[True] * 3, [False] * 3]),
-        )
+    mask = torch.tensor([[True] * 3, [False] * 3])
+    for x, real in ((torch.empty(0, 4), None), (torch.ones(2, 3, 4), mask), (Ragged(torch.ones(3, 4), (3, 0)), None)):
+        with pytest.raises(InputError, match="empty"):
+            accumulate(x, nearest(torch.zeros(2, 4)), torch.zeros(4), mask=real)
 
 
 def test_the_first_bad_row_is_found_in_any_block(monkeypatch):
@@ -191,8 +178,7 @@ def test_bags_read_one_after_the_other_are_one_bag():
 
 
 def test_the_kernel_needs_numpy_and_torch_alone():
-    """Whoever wants the mathematics need not install the rest."""
-    others = (
+    others = [
         "xxhash",
         "psutil",
         "h5py",
@@ -205,7 +191,7 @@ def test_the_kernel_needs_numpy_and_torch_alone():
         "yaml",
         "anndata",
         "matplotlib",
-    )
+    ]
     code = (
         "import sys; import torch, numpy\n"
         f"for name in {others}: sys.modules[name] = None  # importing it fails\n"

@@ -1,4 +1,4 @@
-"""The tail: patches that no prototype explains, against sorting everything in float64."""
+"""The tail: patches that no prototype explains, against sorting everything in float64; weighted moments against numpy."""
 
 import numpy as np
 import pytest
@@ -6,14 +6,14 @@ import torch
 
 from mixture_bags import mixture_bag
 from panther.mixture import EMSettings, fit_mixture, surprise_of
-from panther.statistics import tail as moments
-from panther.statistics.tail import LEAST, MOST, surprise_edges, tail_of
+from panther.statistics import tail
+from panther.statistics.tail import LEAST, MOST, surprise_edges, tail_of, weighed_moments
 
 pytestmark = pytest.mark.usefixtures("kernel")
 
 
 def fitted(x, h, edges=None):
-    """Tail of a bag, in the product's way; by default the bag itself says what is usual."""
+    """Tail of a bag; by default the edges are those of the bag."""
     fit = fit_mixture(x, h, torch.ones(h.shape[1]), EMSettings(), keep_assignment=True, keep_scores=True)
     return tail_of(x, -fit.scores, fit.assignment, edges or surprise_edges(-fit.scores))
 
@@ -57,7 +57,7 @@ def test_the_tail_is_that_of_sorting_everything(n, edges, dtype):
         np.testing.assert_allclose(getattr(found, name).numpy(), value, rtol=2e-4, atol=2e-5, err_msg=name)
 
 
-def test_few_patches_of_another_kind_are_the_tail():
+def test_the_tail_is_the_few_patches_of_another_kind():
     x, h = mixture_bag(1000, 20, 4, separation=2.0)
     edges = surprise_edges(surprise_of(x, h, torch.ones(20)))
     needle = torch.full((20,), 3.0) + 0.1 * torch.randn(8, 20, generator=torch.Generator().manual_seed(0))
@@ -68,14 +68,14 @@ def test_few_patches_of_another_kind_are_the_tail():
     assert float(found.share - without.share) == pytest.approx(8 / 1008, rel=0.02)
 
 
-def test_an_atypical_slide_is_not_made_usual():
+def test_an_atypical_slide_has_a_large_tail():
     x, h = mixture_bag(1000, 20, 4, separation=2.0)
     edges = surprise_edges(surprise_of(x, h, torch.ones(20)))
     assert float(fitted(x + 3, h, edges).share) > 0.95
     assert float(fitted(x, h, edges).share) < 0.02
 
 
-def test_nothing_jumps_where_a_patch_moves_a_little():
+def test_the_tail_is_continuous_in_the_features():
     x, h = mixture_bag(300, 6, 3, separation=1.0)
     x, h = x.double(), h.double()
     edges = surprise_edges(surprise_of(x, h, torch.ones(6)))
@@ -87,7 +87,7 @@ def test_nothing_jumps_where_a_patch_moves_a_little():
         path = [torch.cat([torch.atleast_1d(part) for part in fitted(bag, h, edges)]) for bag in moved]
         return float(torch.stack(path).diff(dim=0).abs().max())
 
-    assert largest_change(0.02) < 0.6 * largest_change(0.04)  # what jumps does so however small the steps are
+    assert largest_change(0.02) < 0.6 * largest_change(0.04)  # a jump would not shrink with the step
 
 
 def test_gradients_reach_every_number():
@@ -113,7 +113,7 @@ def test_order_blocks_and_equal_patches_change_nothing(monkeypatch):
     edges = surprise_edges(surprise_of(x, h, torch.ones(6)))
     whole = fitted(x, h, edges)
     shuffled = fitted(x[torch.randperm(500, generator=torch.Generator().manual_seed(0))], h, edges)
-    monkeypatch.setattr(moments, "block_rows", lambda *_, **__: 2)
+    monkeypatch.setattr(tail, "block_rows", lambda *_, **__: 2)
     for other in (shuffled, fitted(x, h, edges)):
         for a, b in zip(whole, other, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
@@ -122,21 +122,48 @@ def test_order_blocks_and_equal_patches_change_nothing(monkeypatch):
     assert not same.variance.any()
 
 
+class Rows:
+    """Rows that can only be sliced, and how many were read."""
+
+    def __init__(self, x: torch.Tensor) -> None:
+        self.x, self.shape, self.dtype, self.read = x, x.shape, x.dtype, 0
+
+    def __getitem__(self, rows: slice) -> torch.Tensor:
+        self.read += len(self.x[rows])
+        return self.x[rows]
+
+
 def test_only_rows_with_a_weight_are_read_again():
-    class Counted:
-        shape, dtype = (2000, 6), torch.float32
-
-        def __init__(self, x) -> None:
-            self.x, self.read = x, 0
-
-        def __getitem__(self, rows: slice) -> torch.Tensor:
-            self.read += len(self.x[rows])
-            return self.x[rows]
-
     x, h = mixture_bag(2000, 6, 3, separation=1.0)
     fit = fit_mixture(x, h, torch.ones(6), keep_assignment=True, keep_scores=True)
-    rows, edges = Counted(x), surprise_edges(-fit.scores)
+    rows, edges = Rows(x), surprise_edges(-fit.scores)
     found = tail_of(rows, -fit.scores, fit.assignment, edges)
     assert rows.read <= MOST * 2000 + 1
     for a, b in zip(found, tail_of(x, -fit.scores, fit.assignment, edges), strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("stored", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("layout", ["packed", "strided", "transposed", "lazy"])
+def test_weighted_moments_are_those_of_numpy(stored, layout, monkeypatch):
+    torch.manual_seed(0)
+    monkeypatch.setattr(tail, "block_rows", lambda *_: 7)
+    x = (100 + torch.randn(60, 37)).to(stored)
+    layouts = {"packed": x, "strided": torch.cat([x, x], 1)[:, :37], "transposed": x.T.contiguous().T, "lazy": Rows(x)}
+    index = torch.arange(1, 60, 3)
+    weight = torch.rand(len(index), dtype=torch.float64)
+    weight /= weight.sum()
+    mean, variance = weighed_moments(layouts[layout], index, weight)
+    rows, w = x.double().numpy()[index], weight.numpy()
+    np.testing.assert_allclose(mean, w @ rows, rtol=1e-12)
+    np.testing.assert_allclose(variance, w @ (rows - w @ rows) ** 2, rtol=1e-9)
+
+
+def test_one_row_has_no_variance_and_nan_propagates():
+    x = torch.randn(5, 3)
+    mean, variance = weighed_moments(x, torch.tensor([2]), torch.ones(1, dtype=torch.float64))
+    assert torch.equal(mean.float(), x[2])
+    assert not variance.any()
+    x[3, 1] = torch.nan
+    mean, _ = weighed_moments(x, torch.tensor([2, 3]), torch.full((2,), 0.5, dtype=torch.float64))
+    assert mean.isnan().tolist() == [False, True, False]

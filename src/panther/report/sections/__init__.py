@@ -16,5 +16,5 @@ SECTIONS: dict[str, Callable[[Material], dict[str, Any] | None]] = {
         tissue_classes, attribution, diagnostics, reproduce,
     )
 }  # fmt: skip
-# tabs that show what other commands wrote: a file that is not as expected costs the tab, not the report
+# tabs of the files of other commands: an unexpected file omits its tab, not the report
 FOREIGN = ("Prototypes", "Tissue classes", "Attribution")

@@ -26,7 +26,7 @@ MOST_CURVES = 6  # lines that can be distinguished
 RISK = ("low risk", "high risk")
 LEVEL = 0.05  # of significance
 PREDICTED = "predicted class"
-SCORES = {"ece": "calibration error", "brier": "Brier score", "log_loss": "log loss"}
+SCORES = ("ece", "brier", "log_loss")
 Figures = dict[str, Figure]
 
 

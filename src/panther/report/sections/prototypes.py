@@ -20,17 +20,10 @@ from panther.report.data import describing_columns, numeric
 from panther.report.figures import Figure, Gallery, Picture, data_uri, gallery, number, p_value, pictures_by_slide
 from panther.report.material import Artefact, Material
 
-EXEMPLARS = {"nearest": "Most typical", "random": "Drawn at random"}
+EXEMPLARS = ("nearest", "random")
 MOST_EXEMPLARS, EXEMPLAR_SIDE = 5, 160  # of a kind; pixels
-TABLES = {"per_class": "Each class", "prototypes": "Each prototype", "slides": "Each slide"}
+TABLES = ("per_class", "prototypes", "slides")
 MOST_ROWS = 60
-MEASURES = {
-    "accuracy": "share of patches with the class of their prototype",
-    "ari": "adjusted Rand index, prototypes against classes",
-    "ami": "adjusted mutual information, prototypes against classes",
-    "ari_named": "adjusted Rand index, prototypes joined by their class",
-    "ami_named": "adjusted mutual information, prototypes joined by their class",
-}
 RELATIONS = {
     "neighbours": ("Contacts", "log₂ of contacts between patches, observed over expected. Orange: more often than by chance; blue: less often."),
     "cooccurrence": ("Co-occurrence", "Correlation over slides of the log-ratios of shares. Orange: occur together; blue: exclude each other."),
@@ -86,10 +79,10 @@ def prototypes(material: Material) -> dict[str, Any] | None:
 def _card(material: Material, atlas: Artefact, row: dict[str, Any], name: str) -> dict[str, Any]:
     exemplars = [e for e in atlas.rows("exemplars") if e.get("prototype") == row["prototype"] and e.get("picture")]
     strips = {}
-    for kind, title in EXEMPLARS.items():
+    for kind in EXEMPLARS:
         chosen = [e for e in exemplars if e.get("kind") == kind][:MOST_EXEMPLARS]
         if pictures := list(filter(None, (_exemplar(material, atlas, e, name) for e in chosen))):
-            strips[title] = pictures
+            strips[kind] = pictures
     numbers = {key: row.get(key) for key in ("low", "high", "patches", "slides")}
     return {"name": name, "colour": row_colour(row), "share": row["share"], "strips": strips, **numbers}
 
@@ -217,13 +210,12 @@ def tissue_classes(material: Material) -> dict[str, Any] | None:
     if counts and np.shape(counts) == (len(names), len(classes)):
         text = "Share of each class (columns) in the patches of each prototype (rows)."
         figure = Figure("tissue-classes", class_chart(artefact.content, names), text, widest=420 + 90 * len(classes))
-    measures = artefact.content.get("agreement") or {}
     return {
-        "measures": {title: measures[key] for key, title in MEASURES.items() if key in measures},
+        "measures": artefact.content.get("agreement") or {},
         "figure": figure,
         "gallery": _gallery(material, artefact.folder, (".classes", ".tumour"), "Agreement with tissue classes on {}"),
         "notes": artefact.content.get("notes", []),
-        "tables": {title: _records(artefact.rows(key)) for key, title in TABLES.items() if artefact.rows(key)},
+        "tables": {key: _records(artefact.rows(key)) for key in TABLES if artefact.rows(key)},
     }
 
 

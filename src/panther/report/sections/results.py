@@ -39,7 +39,6 @@ MEANING = {
     "quadratic_kappa": "Quadratic-weighted kappa: agreement beyond chance, distant classes weighted more; 0 is guessing, 1 is perfect.",
     "auroc": "AUROC: probability that of two samples of different classes the right one scores higher; 0.5 is guessing, 1 is perfect.",
 }
-BASELINES = {"spline": "restricted cubic spline (3 knots)", "linear": "linear term"}
 RETRIEVAL_TITLES = {"acc": "Acc", "mmv": "mMV", "map": "mAP"}
 
 
@@ -182,7 +181,7 @@ def _gains(run: Run, metrics: list[str]) -> dict[str, Any] | None:
     alone = run.summary[run.summary["method"] == COVARIATES]
     return {
         "covariates": listed([covariate.column for covariate in run.study.covariates]),
-        "baseline": BASELINES[table["baseline"].iloc[0]],
+        "baseline": table["baseline"].iloc[0],
         "below_chance": below_chance(alone, run.predictions, metrics),
         "figures": figures,
         "ratio": bool(table["likelihood_ratio"].notna().any()),
