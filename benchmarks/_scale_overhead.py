@@ -167,9 +167,9 @@ def scaling(naps: int, pool_sizes: tuple[int, ...], dask_sizes: tuple[int, ...],
         measured = rate(nap, items, executor) * NAP / workers
         load = Load(items, NAP, spread=0)
         if name not in pause:
-            plain = simulate(load, workers, cost, executor.hand_out)
+            plain = simulate(load, workers, cost, executor.seconds_per_task)
             pause[name] = max(0.0, items * NAP / measured - plain.seconds) / plain.tasks
-        expected = simulate(load, workers, replace(cost, delay=pause[name]), executor.hand_out)
+        expected = simulate(load, workers, replace(cost, delay=pause[name]), executor.seconds_per_task)
         rows.append([name, workers, items, f"{measured:.1%}", f"{expected.efficiency:.1%}", f"{expected.busy:.0%}"])
 
     for workers in pool_sizes:

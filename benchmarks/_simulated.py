@@ -53,17 +53,17 @@ class Outcome:
 
 class _Simulated:
     def __init__(self, workers: int, hand_out: float) -> None:
-        self.workers, self.hand_out = workers, hand_out
+        self.workers, self.seconds_per_task = workers, hand_out
 
 
 @contextmanager
 def one_per_task() -> Iterator[None]:
     """No batches: every item is a task."""
-    most, engine.MOST = engine.MOST, 1
+    most, engine.MAX_ITEMS = engine.MAX_ITEMS, 1
     try:
         yield
     finally:
-        engine.MOST = most
+        engine.MAX_ITEMS = most
 
 
 def simulate(load: Load, workers: int, costs: Costs, hand_out: float, seed: int = 0) -> Outcome:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from _planted_arrangements import Arrangement, of_shares, with_guests, with_needle
-from panther.engine import HERE, Work, map_all, open_work
+from panther.engine import LOCAL, Work, map_all, open_work
 from panther.errors import InputError
 from panther.storage.tables import write_csv
 from panther.store import check_writable_folder
@@ -70,7 +70,7 @@ TASKS: Mapping[str, PlantedTask] = {
 
 
 def write_planted(
-    folder: Path, task: str, patients: int = 24, patches: int = 120, seed: int = 0, work: Work = HERE
+    folder: Path, task: str, patients: int = 24, patches: int = 120, seed: int = 0, work: Work = LOCAL
 ) -> int:
     """Draw one slide of each patient of four sites; returns their number."""
     if task not in TASKS:

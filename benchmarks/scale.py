@@ -33,7 +33,7 @@ def simulation(costs: dict[str, Costs], workers: tuple[int, ...]) -> None:
         for count in workers:
             for batching in (False, True):
                 with nullcontext() if batching else one_per_task():
-                    found = simulate(load, count, costs["Dask, 2"], DaskPool.hand_out)
+                    found = simulate(load, count, costs["Dask, 2"], DaskPool.seconds_per_task)
                 row = [
                     count,
                     "together" if batching else "one per task",

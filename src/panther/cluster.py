@@ -5,6 +5,7 @@ is named (`allowed-failures` of Dask), and so is a read that does not end, where
 """
 
 import logging
+import multiprocessing
 import os
 import pickle
 import shutil
@@ -14,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager, suppress
+from contextlib import chdir, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from panther.engine import Done, WorkerLostError, attempt_and_pack
+from panther.engine import Pool, WorkerLostError, attempt_and_pickle
 from panther.errors import InputError, suggestion
 from panther.machine import enable_read_limit, limit_cores, read_limit
 from panther.plain_yaml import read_yaml
@@ -35,11 +36,11 @@ GPU = "GPU"  # resource that workers with a GPU announce: dask worker ... --reso
 SHARE = 1 / 8  # of a GPU: small tasks are bound by launching kernels, and several side by side keep it busy
 ANSWER = 10  # seconds that a scheduler has to answer
 FIRST_WORKER = 60  # seconds that a scheduler may be without any worker
-LOOK = 10.0  # seconds between two looks at the workers
+REFRESH = 10.0  # seconds between two requests for the list of workers
 
 
 class ClusterLostError(InputError):
-    """The scheduler is gone; nothing that is left can be done."""
+    """The scheduler is gone: the remaining items cannot be computed."""
 
 
 def placement(threads: Mapping[str, int], gpus: Collection[str], gpu: float) -> dict[str, Any]:
@@ -51,13 +52,10 @@ def placement(threads: Mapping[str, int], gpus: Collection[str], gpu: float) -> 
 
 
 @dataclass(eq=False)
-class DaskPool:
-    """Sends tasks to the workers of a client; see :class:`panther.engine.Pool`.
+class DaskPool(Pool):
+    """Sends tasks to the workers of a client, with ``gpu`` to those that announce one; ``whole`` tasks keep a network, and take all of a GPU."""
 
-    ``gpu``: to those that announce one. ``whole``: a task takes a whole GPU and keeps its network between tasks.
-    """
-
-    hand_out = 2e-3
+    seconds_per_task = 2e-3
 
     client: Any
     address: str
@@ -67,13 +65,13 @@ class DaskPool:
     will_have_gpus: bool = False  # the same
 
     def __post_init__(self) -> None:
-        self._look()
+        self._refresh()
 
     @property
-    def workers(self) -> int:
+    def workers(self) -> int:  # type: ignore[override]
         """Tasks that run at the same time, as of a moment ago; clusters grow and shrink."""
-        if time.monotonic() - self._looked > LOOK:
-            self._look()
+        if time.monotonic() - self._refreshed > REFRESH:
+            self._refresh()
         slots = self._gpus if self.gpu else self._threads
         count = len(slots) if self.whole else len(slots) / SHARE if self.gpu else sum(self._threads.values())
         return max(int(count), self.expected, 1)
@@ -89,79 +87,66 @@ class DaskPool:
 
     @contextmanager
     def ship(self, function: Callable[[Any], Any]) -> Iterator[Any]:
-        """Bring the pickled function to each worker once; should the worker that has it die, the scheduler has it done again."""
+        """Bring the pickled function to each worker once; as a task, which the scheduler repeats where the worker that has it dies."""
         payload = pickle.dumps(function)
-        yield self.client.submit(_identity, payload, key=f"panther-function-{id(self)}-{time.monotonic_ns()}")
+        yield self.client.submit(bytes, payload, key=f"panther-function-{id(self)}-{time.monotonic_ns()}")
         with suppress(Exception):  # of a scheduler that is gone
             self.client.run(_release, payload, on_error="ignore")
 
-    def submit(self, handle: Any, batch: Sequence[Any], threads: int, first: int) -> "Future[Done]":
+    def submit(self, handle: Any, batch: Sequence[Any], threads: int, first: int) -> "Future[Any]":
         """Run the shipped function on a batch in some worker."""
         if self.client.status != "running":
             raise self._lost()
-        where = placement(self._threads, self._gpus, (1 if self.whole else SHARE) if self.gpu else 0)
-        about = (os.getcwd(), __version__, read_limit(), tuple(PLUGINS))
-        return self.client.submit(_run_batch, handle, pickle.dumps(list(batch)), first, *about, pure=False, **where)
+        workers = placement(self._threads, self._gpus, (1 if self.whole else SHARE) if self.gpu else 0)
+        settings = (os.getcwd(), __version__, read_limit(), tuple(PLUGINS))
+        return self.client.submit(
+            _run_batch, handle, pickle.dumps(list(batch)), first, *settings, pure=False, **workers
+        )
 
-    def result(self, future: Any) -> Done:
+    def result(self, future: Any) -> Any:
         """Result of a task."""
         try:
             return future.result()
         except InputError:
             raise
         except ImportError as error:
-            raise InputError(
-                f"{self.address}: a worker cannot import {error.name or error}; install the same packages everywhere"
-            ) from error
-        except CancelledError as error:
-            raise self._lost() from error
+            missing = error.name or error
+            raise InputError(f"{self.address}: a worker cannot import {missing}; install the same packages") from error
         except Exception as error:
             if type(error).__name__ == "KilledWorker":
                 raise WorkerLostError(
-                    "every worker that had it died; its file is damaged, or memory is too short"
+                    "each of its workers died; the file is damaged, or memory is too short"
                 ) from error
-            if self.client.status != "running":
+            if isinstance(error, CancelledError) or self.client.status != "running":
                 raise self._lost() from error
             raise
 
     def _lost(self) -> ClusterLostError:
         return ClusterLostError(f"{self.address}: the Dask scheduler went away; finished slides and jobs are kept")
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         try:
             workers = self.client.sync(self.client.scheduler.identity)["workers"]
         except Exception as error:  # whatever a comm that closes raises
             raise self._lost() from error
-        self._threads = {address: int(about["nthreads"]) for address, about in workers.items()}
-        self._gpus = {address for address, about in workers.items() if about.get("resources", {}).get(GPU, 0) > 0}
-        self._looked = time.monotonic()
-
-
-def _identity(payload: bytes) -> bytes:
-    return payload
+        self._threads = {address: int(worker["nthreads"]) for address, worker in workers.items()}
+        self._gpus = {address for address, worker in workers.items() if worker.get("resources", {}).get(GPU, 0) > 0}
+        self._refreshed = time.monotonic()
 
 
 def _run_batch(
     function: bytes, batch: bytes, first: int, folder: str, version: str, limit: float, plugins: Sequence[Path]
-) -> Done:
+) -> bytes:
     """One task, in a Dask worker."""
+    host = socket.gethostname()
     if version != __version__:
-        raise InputError(
-            f"{socket.gethostname()}: a worker runs panther-wsi {__version__}, this command {version}; install the same everywhere"
-        )
+        raise InputError(f"{host}: found panther-wsi {__version__} in a worker, expected {version} as in this command")
+    if not os.path.isdir(folder):
+        raise InputError(f"{folder}: a worker on {host} does not see this folder")
     _prepare_worker(limit)
-    before = os.getcwd()
-    try:
-        os.chdir(folder)  # that relative paths count from
-    except OSError as error:
-        raise InputError(
-            f"{folder}: a worker on {socket.gethostname()} does not see this folder ({error.strerror})"
-        ) from error
-    try:
+    with chdir(folder):  # that relative paths count from
         load_plugins(plugins)
-        return attempt_and_pack(_load(function), pickle.loads(batch), 1, first)
-    finally:
-        os.chdir(before)
+        return attempt_and_pickle(_load(function), pickle.loads(batch), 1, first)
 
 
 @lru_cache(maxsize=1)
@@ -174,9 +159,7 @@ def _prepare_worker(limit: float) -> None:
     limit_cores(threads)  # others may work on this machine
     if threads == 1:  # the limit ends the process, and with it the work of its other threads
         enable_read_limit(limit)
-    import multiprocessing
-
-    # Dask's workers are daemons, which by Python's rule may not start processes, because nobody would end them; ours end with their parent
+    # Dask's workers are daemons, which Python forbids to start processes, as these may outlive them; ours end with their parent
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
 
 
@@ -200,45 +183,31 @@ def _release(payload: bytes) -> None:
 
 
 @contextmanager
-def open_cluster(where: str) -> Iterator[DaskPool]:
+def open_cluster(workers: str) -> Iterator[DaskPool]:
     """Pool on a Dask cluster: at the address of a scheduler, or in jobs of SLURM by the options of a file (``slurm:OPTIONS.yaml``)."""
-    options = SlurmOptions.read(Path(where.removeprefix("slurm:"))) if where.startswith("slurm:") else None
+    is_slurm = workers.startswith("slurm:")
+    options = SlurmOptions.read(Path(workers.removeprefix("slurm:"))) if is_slurm else None
     try:
-        import distributed  # noqa: F401
+        from distributed import Client
     except ImportError as error:
         raise InputError("a cluster requires Dask: pip install 'panther-wsi[cluster]'") from error
-    with _quiet():
-        if options is not None:
-            with slurm_cluster(options) as cluster, _client(cluster, cluster.scheduler_address) as client:
-                yield DaskPool(
-                    client, cluster.scheduler_address, expected=options.most_tasks, will_have_gpus=options.gpus > 0
-                )
-        else:
-            with _client(where, where) as client:
+    with _quiet(), nullcontext() if options is None else slurm_cluster(options) as cluster:
+        address = workers if cluster is None else cluster.scheduler_address
+        try:
+            client = Client(cluster or address, timeout=ANSWER, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise InputError(f"{address}: no Dask scheduler answers; start one: dask scheduler") from error
+        try:
+            if options is None:
                 try:
                     client.wait_for_workers(1, timeout=FIRST_WORKER)
                 except TimeoutError as error:
-                    raise InputError(
-                        f"{where}: the Dask scheduler has no workers; start some: dask worker {where}"
-                    ) from error
-                yield DaskPool(client, where)
-
-
-@contextmanager
-def _client(where: Any, address: str) -> Iterator[Any]:
-    from distributed import Client
-
-    try:
-        client = Client(where, timeout=ANSWER, set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{address}: no Dask scheduler answers; start one (dask scheduler) and workers (dask worker {address})"
-        ) from error
-    try:
-        yield client
-    finally:
-        with suppress(Exception):  # of a scheduler that is gone
-            client.close(timeout=5)
+                    raise InputError(f"{address}: no workers; start some: dask worker {address}") from error
+            tasks, has_gpus = (0, False) if options is None else (options.most_tasks, options.gpus > 0)
+            yield DaskPool(client, address, expected=tasks, will_have_gpus=has_gpus)
+        finally:
+            with suppress(Exception):  # of a scheduler that is gone
+                client.close(timeout=5)
 
 
 @contextmanager
@@ -298,17 +267,20 @@ class SlurmOptions(BaseModel):
         try:
             options = cls.model_validate(dict(content))
         except ValidationError as error:
-            problem = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")  # a mistyped key first
+            problem = min(
+                error.errors(), key=lambda problem: problem["type"] != "extra_forbidden"
+            )  # a mistyped key first
             name = ".".join(map(str, problem["loc"]))
+            field = cls.model_fields.get(name)
             expected = problem["msg"].replace("Input should be", "expected")
-            if name not in cls.model_fields:
+            if field is None:
                 expected = suggestion(name, cls.model_fields)
-            elif examples := cls.model_fields[name].examples:
-                expected = f"expected e.g. {examples[0]}"
+            elif field.examples:
+                expected = f"expected e.g. {field.examples[0]}"
             raise InputError(f"{source}: {name}: found {problem['input']!r}, {expected}") from error
         if options.min_jobs > options.max_jobs:
             raise InputError(
-                f"{source}: min_jobs: found {options.min_jobs}, expected at most max_jobs, {options.max_jobs}"
+                f"{source}: min_jobs: found {options.min_jobs}, expected at most {options.max_jobs} (max_jobs)"
             )
         return options
 

@@ -9,7 +9,6 @@ import math
 import multiprocessing
 import os
 import pickle
-import queue
 import re
 import signal
 import sys
@@ -19,14 +18,13 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import count, islice
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
-from weakref import WeakKeyDictionary
+from typing import Any, Generic, TypeVar, cast
 
 from panther.errors import DiskFullError, InputError, NotABagError, note
 from panther.machine import (
@@ -47,12 +45,12 @@ T = TypeVar("T")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
-BUSY = 0.25  # largest share of its time that this process may spend on handing out tasks
-SHORTEST = 0.1  # seconds of a task, however few the workers are: a worker waits a millisecond or two for the next one
-MOST = 512  # items of a task
-EACH = 4  # tasks running or waiting for each worker, so that none is idle while results are collected
-LEAST = 64  # items on their way at least: one that takes long must not stop those after it
-WAITING = 512 << 20  # bytes of results that may wait for an earlier one
+MAX_OVERHEAD = 0.25  # largest share of its time that this process may spend on submitting tasks
+MIN_SECONDS = 0.1  # of a task, however few the workers are: a worker waits a millisecond or two for the next one
+MAX_ITEMS = 512  # of a task
+TASKS_PER_WORKER = 4  # running or waiting, so that no worker is idle while results are collected
+MIN_IN_FLIGHT = 64  # items that are submitted at least: one that takes long must not stop those after it
+MAX_WAITING = 512 << 20  # bytes of results that may wait for an earlier one
 ATTEMPTS = 2  # of an item that crashes its worker; the second one alone
 UNGUARDED = 96  # exit code of a worker that was about to start workers while it imported the script
 
@@ -68,20 +66,23 @@ class WorkerLostError(Exception):
     """The worker of a task died or did not finish a read; the text completes `NAME: ...`."""
 
 
-class Pool(Protocol):
+class Pool:
     """Where tasks run. ``ship`` makes a function known to all workers once; ``submit`` calls it on a batch of items."""
 
     workers: int  # tasks that run at the same time
-    hand_out: float  # seconds of this process for each task (benchmarks/scale.py)
+    seconds_per_task = 0.0  # that this process spends on each task (benchmarks/scale.py)
 
-    def ship(self, function: Callable[[Any], Any]) -> Any:
+    def ship(self, function: Callable[[Any], Any]) -> AbstractContextManager[Any]:
         """Context manager: a handle of the function for `submit`."""
+        return nullcontext(function)
 
-    def submit(self, handle: Any, batch: Sequence[Any], threads: int, first: int) -> "Future[Done]":
+    def submit(self, handle: Any, batch: Sequence[Any], threads: int, first: int) -> "Future[Any]":
         """Run the function on every item of a batch, whose first item has position ``first``."""
+        raise NotImplementedError
 
-    def result(self, future: "Future[Done]") -> "Done":
-        """Result of a task; WorkerLostError where its worker died."""
+    def result(self, future: "Future[Any]") -> Any:
+        """List of ItemResult, pickled with the seconds of the task where it comes from another process; WorkerLostError where its worker died."""
+        return future.result()
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Work:
         return replace(self, device="cpu", executor=executor)
 
 
-HERE = Work()  # in this process, without a progress bar
+LOCAL = Work()  # in this process, without a progress bar
 
 
 @dataclass(frozen=True)
@@ -112,14 +113,6 @@ class ItemResult(Generic[R]):
     traceback: str = ""
 
 
-class Done(NamedTuple):
-    """Results of a task."""
-
-    results: Any  # a list; packed where it leaves the process, so that its size is known
-    seconds: float
-    size: int = 0
-
-
 @dataclass(frozen=True)
 class Launched(Generic[R_co]):
     """A value that a GPU is still computing; the next items of the task begin before it is waited for."""
@@ -128,15 +121,18 @@ class Launched(Generic[R_co]):
     is_ready: Callable[[], bool]
 
 
+Function = Callable[[T], R | Launched[R]]
+
+
 def run(
-    function: Callable[[T], R | Launched[R]], items: Sequence[T], what: str, work: Work = HERE, ahead: int | None = None
+    function: Function[T, R], items: Sequence[T], what: str, work: Work = LOCAL, ahead: int | None = None
 ) -> Iterable[ItemResult[R]]:
     """Results of all items in their order, counted by the progress bar ``what``; ``ahead`` as in :func:`map_slides`."""
     return work.track(map_slides(function, items, work.executor, ahead), what, len(items))
 
 
 def collect(
-    function: Callable[[T], R | Launched[R]], items: Sequence[T], what: str, work: Work = HERE
+    function: Function[T, R], items: Sequence[T], what: str, work: Work = LOCAL
 ) -> tuple[dict[str, R], dict[str, str]]:
     """Values by the names of their items, and the reason for each item that failed."""
     failures: dict[str, str] = {}
@@ -144,7 +140,7 @@ def collect(
     return values, failures
 
 
-def map_all(function: Callable[[T], R | Launched[R]], items: Sequence[T], what: str, work: Work = HERE) -> list[R]:
+def map_all(function: Function[T, R], items: Sequence[T], what: str, work: Work = LOCAL) -> list[R]:
     """Values of all items, in their order; the first failure is raised."""
     values = []
     for result in run(function, items, what, work):
@@ -155,7 +151,7 @@ def map_all(function: Callable[[T], R | Launched[R]], items: Sequence[T], what: 
 
 
 def stream(
-    function: Callable[[T], R | Launched[R]],
+    function: Function[T, R],
     items: Sequence[T],
     what: str,
     work: Work,
@@ -179,7 +175,7 @@ def stream(
 
 
 def map_slides(
-    function: Callable[[T], R | Launched[R]], items: Iterable[T], pool: Any = None, ahead: int | None = None
+    function: Function[T, R], items: Iterable[T], pool: Any = None, ahead: int | None = None
 ) -> Iterator[ItemResult[R]]:
     """Yield the result of each item, in the items' order, whatever the pool.
 
@@ -193,25 +189,27 @@ def map_slides(
     return _pooled(function, items, ThreadPool(pool) if isinstance(pool, ThreadPoolExecutor) else pool, ahead)
 
 
-def _pooled(
-    function: Callable[[T], R | Launched[R]], items: Iterable[T], pool: Pool, ahead: int | None
-) -> Iterator[ItemResult[R]]:
+def _pooled(function: Function[T, R], items: Iterable[T], pool: Pool, ahead: int | None) -> Iterator[ItemResult[R]]:
     threads = max(1, pool.workers // (len(items) if isinstance(items, Sized) and len(items) else pool.workers))
     batches = Batches(items, pool, ahead)
-    pending: deque[tuple[int, list[T], Future[Done]]] = deque()  # position of the first item, items, task
-    first = done = 0  # items that were handed out, items whose results were collected
+    pending: deque[tuple[int, list[T], Future[Any]]] = deque()  # position of the first item, items, task
+    first = done = 0  # items that were submitted, items whose results were collected
 
-    def results_of(first: int, batch: list[T], task: "Future[Done]", attempts: int = 1) -> list[ItemResult[R]]:
+    def results_of(first: int, batch: list[T], task: "Future[Any]", attempts: int = 1) -> list[ItemResult[R]]:
         """Results of a task; where its worker died, of each item alone."""
         try:
-            results, seconds, size = pool.result(task)
+            results = pool.result(task)
         except WorkerLostError as error:
             if attempts == ATTEMPTS:
                 return [ItemResult(first, reason=f"{name_of(batch[0])}: {error}")]
             again = [(n, [item], pool.submit(handle, [item], threads, n)) for n, item in enumerate(batch, first)]
-            return [result for one in again for result in results_of(*one, attempts + 1)]
+            return [result for retry in again for result in results_of(*retry, attempts + 1)]
+        if not isinstance(results, bytes):
+            return results
+        size = len(results)
+        results, seconds = pickle.loads(results)
         batches.learn(len(batch), seconds, size)
-        return list(map(_logged, pickle.loads(results))) if size else results
+        return list(map(_logged, results))
 
     with pool.ship(function) as handle:
         try:
@@ -223,19 +221,17 @@ def _pooled(
                     done += len(pending[0][1])
                     yield from results_of(*pending.popleft())
         except BrokenExecutor as error:
+            reason = error or type(error).__name__
             raise InputError(
-                f"worker processes cannot be started, or were killed ({error or type(error).__name__}); a script that uses workers does its "
-                'work under `if __name__ == "__main__":`'
+                f'worker processes: failed ({reason}); a script that uses them works under `if __name__ == "__main__":`'
             ) from error
         finally:
             for _, _, task in pending:
                 task.cancel()
 
 
-def attempt(
-    function: Callable[[T], R | Launched[R]], threads: int, index: int, item: T, *, wait: bool = True
-) -> ItemResult[R]:
-    """Result of one item, with one torch thread and so many threads of the compiled kernel."""
+def attempt(function: Function[T, R], threads: int, index: int, item: T, *, wait: bool = True) -> ItemResult[R]:
+    """Result of one item, computed with one torch thread and ``threads`` threads of the compiled kernel."""
     try:
         with one_thread(), allow_threads(threads):
             value = function(item)
@@ -247,42 +243,35 @@ def attempt(
         return _logged(ItemResult(index, None, reason_of(error, item), skipped, traceback.format_exc()))
 
 
-def attempt_all(
-    function: Callable[[T], R | Launched[R]], items: Sequence[T], threads: int = 1, first: int = 0
-) -> list[ItemResult[R]]:
+def attempt_all(function: Function[T, R], items: Sequence[T], threads: int = 1, first: int = 0) -> list[ItemResult[R]]:
     """Results of the items of a task; values that a GPU computes are taken when ready, and waited for when all items have begun."""
     results: list[ItemResult[Any]] = []
-    settled = 0
+    launched: deque[tuple[int, Launched[R]]] = deque()  # and the item's place
 
-    def settle() -> None:
-        nonlocal settled
-        launched = results[settled].value
-        if isinstance(launched, Launched):
-            results[settled] = attempt(lambda _: launched.wait(), threads, first + settled, items[settled])
-        settled += 1
+    def take() -> None:
+        place, value = launched.popleft()
+        results[place] = attempt(lambda _: value.wait(), threads, first + place, items[place])
 
-    for index, item in enumerate(items, first):
-        results.append(attempt(function, threads, index, item, wait=False))
-        while settled < len(results) and _is_ready(results[settled].value):
-            settle()
-    while settled < len(results):
-        settle()
+    for place, item in enumerate(items):
+        results.append(attempt(function, threads, first + place, item, wait=False))
+        if isinstance(pending := results[place].value, Launched):
+            launched.append((place, pending))
+        while launched and launched[0][1].is_ready():
+            take()
+    while launched:
+        take()
     return results
 
 
-def attempt_and_pack(function: Callable[[T], R | Launched[R]], items: Sequence[T], threads: int, first: int) -> Done:
-    """The same, packed for another process."""
-    begin = time.perf_counter()
-    packed = pickle.dumps(attempt_all(function, items, threads, first))
-    return Done(packed, time.perf_counter() - begin, len(packed))
-
-
-def _is_ready(value: Any) -> bool:
-    return not isinstance(value, Launched) or value.is_ready()
+def attempt_and_pickle(function: Function[T, R], items: Sequence[T], threads: int, first: int) -> bytes:
+    """The same with the seconds it took, pickled for another process, so that their size is known."""
+    start = time.perf_counter()
+    results = attempt_all(function, items, threads, first)
+    return pickle.dumps((results, time.perf_counter() - start))
 
 
 def _logged(result: ItemResult[R]) -> ItemResult[R]:
-    """The same, its error in the log of this process; with -v it is shown."""
+    """The result, after its error was logged in this process (shown with -v)."""
     if result.skipped:
         logger.info("Passed over: %s", result.reason)
     elif result.traceback:
@@ -326,9 +315,8 @@ def one_thread() -> Iterator[None]:
 class Batches(Generic[T]):
     """Items in their order, a few at a time: how many is learned from the time and the size of the first results.
 
-    One process hands out all tasks. With w workers and tasks of t seconds it does so w / t times a second, so tasks must be the longer
-    the more workers there are, or the workers wait for it. ``ahead`` bounds the items that are on their way, as far as no worker gets
-    idle by it.
+    One process submits all tasks. With w workers and tasks of t seconds it submits w / t of them per second, so tasks must be the longer
+    the more workers there are, or the workers wait for it. ``ahead`` bounds the items in flight, as far as no worker is idle because of it.
     """
 
     def __init__(self, items: Iterable[T], pool: Any, ahead: int | None = None) -> None:
@@ -343,13 +331,13 @@ class Batches(Generic[T]):
             self._left -= len(batch)
         return batch
 
-    def full(self, under_way: int) -> bool:
-        """Whether results should be collected before more items are handed out."""
-        wanted = max(LEAST, EACH * self._pool.workers * self._size())
-        return under_way >= max(min(wanted, self._room()), 2 * self._pool.workers)
+    def full(self, in_flight: int) -> bool:
+        """Whether results should be collected before more items are submitted."""
+        wanted = max(MIN_IN_FLIGHT, TASKS_PER_WORKER * self._pool.workers * self._size())
+        return in_flight >= max(min(wanted, self._room()), 2 * self._pool.workers)
 
     def learn(self, items: int, seconds: float, size: int) -> None:
-        """Account for a task of so many items that took so long, and whose results have so many bytes."""
+        """Account for a task of ``items`` items that took ``seconds`` and has results of ``size`` bytes."""
         # one that took longer counts at once and is forgotten slowly: large slides among small ones must not travel by the dozen
         self._seconds = max(seconds / items, 0.9 * self._seconds + 0.1 * seconds / items)
         self._bytes = max(size / items, 0.9 * self._bytes + 0.1 * size / items)
@@ -357,48 +345,37 @@ class Batches(Generic[T]):
     def _size(self) -> int:
         if self._bytes == 0:
             return 1
-        seconds, workers, hand_out = max(self._seconds, 1e-9), self._pool.workers, self._pool.hand_out
-        if hand_out:
-            # Two tasks for each of w workers, so long that handing out keeps up, hold 2 w (w hand_out / BUSY / seconds) results.
-            # Where these do not fit, fewer workers are fed well instead of all of them badly.
-            workers = min(workers, max(1, math.isqrt(int(self._room() * BUSY * seconds / hand_out / 2))))
-        task = max(SHORTEST, workers * hand_out / BUSY)
-        size = min(MOST, math.ceil(task / seconds), self._room() // (2 * workers))
+        seconds, workers, overhead = max(self._seconds, 1e-9), self._pool.workers, self._pool.seconds_per_task
+        if overhead:
+            # Two tasks for each of w workers, so long that submitting keeps up, hold 2 w (w overhead / MAX_OVERHEAD / seconds) results.
+            # Where these do not fit, fewer workers are kept busy instead of all of them waiting often.
+            workers = min(workers, max(1, math.isqrt(int(self._room() * MAX_OVERHEAD * seconds / overhead / 2))))
+        task = max(MIN_SECONDS, workers * overhead / MAX_OVERHEAD)
+        size = min(MAX_ITEMS, math.ceil(task / seconds), self._room() // (2 * workers))
         if self._left is not None:  # the last ones in small portions, so that all workers end together
             size = min(size, self._left // (2 * self._pool.workers))
         return max(1, size)
 
     def _room(self) -> int:
-        room = int(WAITING / max(self._bytes, 1.0))
+        room = int(MAX_WAITING / max(self._bytes, 1.0))
         return room if self._ahead is None else min(room, self._ahead)
 
 
-class ThreadPool:
+class ThreadPool(Pool):
     """Threads of this process, for functions that wait for something else: several GPUs, or worker processes of their own."""
-
-    hand_out = 0.0
 
     def __init__(self, threads: ThreadPoolExecutor) -> None:
         self._threads, self.workers = threads, max(cores(), 16)
 
-    @contextmanager
-    def ship(self, function: Callable[[Any], Any]) -> Iterator[Callable[[Any], Any]]:
-        """Threads share the function."""
-        yield function
-
-    def submit(self, handle: Callable[[Any], Any], batch: Sequence[Any], threads: int, first: int) -> "Future[Done]":
+    def submit(self, handle: Callable[[Any], Any], batch: Sequence[Any], threads: int, first: int) -> "Future[Any]":
         """Run it in a thread."""
-        return self._threads.submit(lambda: Done(attempt_all(handle, batch, 1, first), 0.0))
-
-    def result(self, future: "Future[Done]") -> Done:
-        """Wait for it."""
-        return future.result()
+        return self._threads.submit(attempt_all, handle, batch, 1, first)
 
 
-class ProcessPool:
+class ProcessPool(Pool):
     """Worker processes of this machine; a worker that crashes or blocks costs the items of its task at most (pebble)."""
 
-    hand_out = 3e-4
+    seconds_per_task = 3e-4
 
     def __init__(
         self,
@@ -412,15 +389,14 @@ class ProcessPool:
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             os._exit(UNGUARDED)  # a script that starts its work when a worker imports it: the parent reports it
         self.workers = workers
-        options: dict[str, Any] = {
-            "initializer": _begin_worker,
-            "initargs": (read_limit(), tuple(PLUGINS), initializer, initargs),
-        }
-        self._start = partial(pebble.ProcessPool, workers, **options, context=process_context(*preload))
+        arguments = (read_limit(), tuple(PLUGINS), initializer, initargs)
+        context: Any = process_context(*preload)
+        self._start = partial(
+            pebble.ProcessPool, workers, initializer=_begin_worker, initargs=arguments, context=context
+        )
         self._pool = self._start()
         self._lock = threading.Lock()
         self._broken = 0  # pools one after the other that broke without a result
-        self._pools: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # of tasks
 
     @contextmanager
     def ship(self, function: Callable[[Any], Any]) -> Iterator[str]:
@@ -433,7 +409,7 @@ class ProcessPool:
         finally:
             Path(path).unlink(missing_ok=True)
 
-    def submit(self, handle: str, batch: Sequence[Any], threads: int, first: int) -> "Future[Done]":
+    def submit(self, handle: str, batch: Sequence[Any], threads: int, first: int) -> "Future[Any]":
         """Run the shipped function in a worker."""
         return self.schedule(_run_shipped, handle, batch, threads, first)
 
@@ -442,9 +418,7 @@ class ProcessPool:
         with self._lock:
             if not self._pool.active:  # all idle workers were killed
                 self._replace()
-            future = self._pool.schedule(function, args=arguments)
-            self._pools[future] = self._pool
-        return future
+            return self._pool.schedule(function, args=arguments)
 
     def result(self, future: "Future[Any]") -> Any:
         """Result of a task."""
@@ -456,7 +430,7 @@ class ProcessPool:
             raise WorkerLostError(exit_reason(error.exitcode)) from error
         except BrokenExecutor as error:
             with self._lock:
-                if self._pools.get(future) is self._pool:
+                if not self._pool.active:  # by an earlier task, it has been replaced already
                     self._broken += 1
                     self._replace()
                 if self._broken >= ATTEMPTS:
@@ -476,8 +450,8 @@ class ProcessPool:
         self._pool = self._start()
 
 
-def _run_shipped(path: str, *task: Any) -> Done:
-    return attempt_and_pack(_load_shipped(path), *task)
+def _run_shipped(path: str, *task: Any) -> bytes:
+    return attempt_and_pickle(_load_shipped(path), *task)
 
 
 @lru_cache(maxsize=4)
@@ -539,7 +513,7 @@ def part_of(items: tuple[T, ...], part: str) -> tuple[T, ...]:
 
 @contextmanager
 def open_executor(workers: int | str = 0) -> Iterator[Any]:
-    """Pool of so many processes of this machine, or of the workers of a Dask cluster (see :func:`parse_workers`)."""
+    """Pool of ``workers`` processes of this machine, or of the workers of a Dask cluster (see :func:`parse_workers`)."""
     workers = parse_workers(workers)
     if isinstance(workers, str) and workers != AUTO:
         from panther.cluster import open_cluster
@@ -558,7 +532,7 @@ def open_executor(workers: int | str = 0) -> Iterator[Any]:
 
 @dataclass
 class Session:
-    """What this process is; set by the command line."""
+    """Defaults of this process, set by the command line."""
 
     track: Track = untracked
     is_command: bool = False
@@ -594,7 +568,7 @@ def count_processes(workers: int | str, bags: Iterable[Any] | None, device: str 
     """Number of worker processes of this machine, for "auto" as many as suit these bags; 0 is this process.
 
     A GPU is fed by as many processes as there are cores; of many cores one is for this process, which collects the results.
-    Every worker imports the script that started it, which only a guarded script survives: there, the default is this process.
+    Every worker imports the script that started it, so scripts, which may lack a guard, default to this process.
     """
     workers = parse_workers(workers)
     if not isinstance(workers, str):
@@ -652,20 +626,16 @@ def side_by_side(calls: Sequence[Callable[[], R]]) -> list[R]:
 
     The threads are daemons: an interrupted command does not wait for them, and they end with the workers.
     """
-    done: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
+    futures: list[Future[R]] = [Future() for _ in calls]
 
-    def run(number: int) -> None:
+    def run(future: "Future[R]", call: Callable[[], R]) -> None:
         try:
-            done.put((number, calls[number](), None))
+            future.set_result(call())
         except BaseException as error:
-            done.put((number, None, error))
+            future.set_exception(error)
 
-    for number in range(len(calls)):
-        threading.Thread(target=run, args=(number,), daemon=True).start()
-    values: dict[int, R] = {}
-    while len(values) < len(calls):
-        number, value, error = done.get()
-        if error is not None:
-            raise error
-        values[number] = value
-    return [values[number] for number in range(len(calls))]
+    for task in zip(futures, calls, strict=True):
+        threading.Thread(target=run, args=task, daemon=True).start()
+    for future in as_completed(futures):
+        future.result()  # raises the first error
+    return [future.result() for future in futures]

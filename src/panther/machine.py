@@ -18,9 +18,7 @@ TRIM, MMAP, ARENAS = -1, -3, -8  # glibc's names: M_TRIM_THRESHOLD, M_MMAP_THRES
 KEPT = 256 << 20  # bytes of free memory that a process keeps at the most
 SHARED = 2  # pools of free memory, whatever the number of threads: memory freed by one is available to the others
 SMALL = 16 << 20  # bytes that are taken without looking at the free memory
-ARRAY = (
-    32 << 20
-)  # larger arrays have pages of their own and go back at once; the largest threshold that glibc reaches by itself
+ARRAY = 32 << 20  # larger arrays are returned to the system at once; the largest threshold that glibc reaches by itself
 
 GROUPS, TREE = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")  # of Linux; elsewhere there are none
 VERSIONS = {  # limit, usage, and the part of the usage that is a cache of files and given back on demand
@@ -40,7 +38,7 @@ def cores() -> int:
 
 
 def limit_cores(count: int) -> None:
-    """Count only so many cores from now on: a Dask worker has as many threads as it was started with, not as the machine has."""
+    """Count at most ``count`` cores from now on: a Dask worker has the threads that it was started with, not all of the machine."""
     _most_cores[:] = [count]
 
 
@@ -56,7 +54,7 @@ def kernel_threads() -> int:
 
 @contextmanager
 def allow_threads(count: int) -> Iterator[None]:
-    """Let kernels that are called inside use so many threads; their bytes do not depend on the number."""
+    """Let kernels that are called inside use ``count`` threads; their bytes do not depend on the number."""
     token = _allowed.set(count)
     try:
         yield
@@ -130,7 +128,7 @@ def give_freed_memory_back() -> None:
 
 
 def is_spare(size: int) -> bool:
-    """Whether a worker may use so many bytes to be faster: workers of all cores do the same, and half of the free memory is for the rest."""
+    """Whether a worker may use ``size`` bytes to be faster: all workers may at the same time, and half of the free memory is kept."""
     return size <= SMALL or size <= free_memory() // (2 * cores())
 
 
@@ -138,30 +136,22 @@ def free_memory() -> int:
     """Bytes that this process and its workers may still allocate: of the machine, or of its control group (SLURM, containers)."""
     import psutil
 
-    return min([psutil.virtual_memory().available, *_left(GROUPS, TREE)])
+    return min([psutil.virtual_memory().available, *_memory_left(GROUPS, TREE)])
 
 
-def _left(groups: Path, tree: Path) -> Iterator[int]:
-    """Bytes left of the limit of each control group that this process is in, and of the groups around it."""
-    for top, group_path, version in _memory_groups(groups, tree):
-        limit, used, cached = VERSIONS[version]
-        for group in (top / group_path, *(top / around for around in group_path.parents)):
+def _memory_left(groups: Path, tree: Path) -> Iterator[int]:
+    """Bytes left of the memory limit of each control group that this process is in, and of the groups around it."""
+    for line in groups.read_text().splitlines() if groups.is_file() else ():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        top, (limit, used, cached) = (tree / "memory", VERSIONS[1]) if controllers else (tree, VERSIONS[2])
+        group = Path(path.lstrip("/"))
+        for folder in (top / group, *(top / parent for parent in group.parents)):
             with suppress(OSError, ValueError, KeyError):  # "max", or a tree that a container does not see
-                most, taken = (int((group / name).read_text()) for name in (limit, used))
-                stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-                yield max(0, most - taken + sum(int(stat[name]) for name in cached))
-
-
-def _memory_groups(groups: Path, tree: Path) -> Iterator[tuple[Path, Path, int]]:
-    """Root of the tree of groups, the group of this process, and the version of control groups."""
-    with suppress(OSError):
-        for line in groups.read_text().splitlines():
-            _, kinds, path = line.split(":", 2)
-            group = Path(path.lstrip("/"))
-            if "memory" in kinds.split(","):
-                yield tree / "memory", group, 1
-            elif not kinds:
-                yield tree, group, 2
+                size, taken = (int((folder / name).read_text()) for name in (limit, used))
+                stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+                yield max(0, size - taken + sum(int(stat[name]) for name in cached))
 
 
 PRELOAD = ("torch", "panther.engine", "h5py")  # imported by the fork server

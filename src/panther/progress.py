@@ -1,6 +1,6 @@
 """Progress: a bar where standard error is a terminal; elsewhere (a log, a cluster's job) one plain line after half a minute, then one per minute.
 
-The lines come from a thread of their own, so that phases which report nothing (a long step of K-means, hashing) are not silent either.
+A thread writes the lines, so that phases which report nothing (a long step of K-means, hashing) are not silent either.
 """
 
 import os
@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +34,7 @@ class Phase:
             self.bar.update(self.bar.task_ids[0], completed=self.done, description=self.what)
 
     def line(self, now: float) -> str:
-        """What, how much of it, how fast, how much longer."""
+        """The phase, how much of it is done, how fast, and how much longer it takes."""
         seconds = now - self.began
         counted = f"{self.what}: {self.done:,} of {self.total:,}"
         if not self.done or seconds <= 0:
@@ -73,21 +73,22 @@ _SHOWING = threading.Lock()  # a terminal has room for one bar
 def log_progress(command: str, progress: CommandProgress = CURRENT) -> Iterator[None]:
     """Write a line on standard error soon, and every minute until the work ends, unless that is a terminal, where there are bars."""
     progress.command, progress.began, progress.finished = command, progress.clock(), ""
-    every = _every()
-    if every <= 0 or _is_terminal():
-        yield
-        return
+    try:
+        every = float(os.environ.get(EVERY, "60"))
+    except ValueError:
+        every = 60.0
     ended = threading.Event()
 
-    def beat() -> None:
+    def write_lines() -> None:
         seconds = min(FIRST, every)
-        while not ended.wait(seconds):
-            seconds, line = every, progress.line()
-            if line is not None and not ended.is_set() and not _printed(line):
-                return
+        with suppress(OSError, ValueError, AttributeError):  # standard error is closed
+            while not ended.wait(seconds):
+                seconds, line = every, progress.line()
+                if line is not None and not ended.is_set():
+                    print(line, file=sys.stderr, flush=True)
 
-    thread = threading.Thread(target=beat, name="panther-progress", daemon=True)
-    thread.start()
+    if every > 0 and not _is_terminal():
+        threading.Thread(target=write_lines, name="panther-progress", daemon=True).start()
     try:
         yield
     finally:
@@ -101,8 +102,13 @@ def bar(what: str, total: int, progress: CommandProgress = CURRENT) -> Iterator[
     progress.phases.append(phase)
     try:
         if _is_terminal() and _SHOWING.acquire(blocking=False):  # walks side by side: one of them is shown
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
             try:
-                with _rich_bar(what, total) as phase.bar:
+                with Progress(*columns, console=Console(stderr=True), transient=True) as phase.bar:
+                    phase.bar.add_task(what, total=total)
                     yield phase
             finally:
                 _SHOWING.release()
@@ -132,40 +138,14 @@ def progress_of_others(progress: CommandProgress = CURRENT) -> Iterator[None]:
 
 
 def duration(seconds: float) -> str:
-    """One number a person can use."""
+    """Seconds as one number with its unit: `4.8 h`."""
     units = ((86400 * 2, 86400, "days"), (5400, 3600, "h"), (90, 60, "min"))
     size, name = next(((size, name) for least, size, name in units if seconds >= least), (1, "s"))
     return f"{seconds / size:.1f} {name}"
 
 
-def _rich_bar(what: str, total: int) -> Any:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    progress = Progress(*columns, console=Console(stderr=True), transient=True)
-    progress.add_task(what, total=total)
-    return progress
-
-
 def _is_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
-
-
-def _every() -> float:
-    try:
-        return float(os.environ.get(EVERY, "60"))
-    except ValueError:
-        return 60.0
-
-
-def _printed(line: str) -> bool:
-    """Print a line; False where nobody listens any more."""
-    try:
-        print(line, file=sys.stderr, flush=True)
-    except (OSError, ValueError, AttributeError):  # closed
-        return False
-    return True
 
 
 class PatchProgress:
@@ -177,7 +157,7 @@ class PatchProgress:
         self._phase: Phase | None = None
 
     def advance(self, slide: str, patches: int) -> None:
-        """So many more patches of that slide are done."""
+        """Count further patches of a slide."""
         self._done[slide] += patches
         assert self._phase is not None
         self._phase.advance(patches)

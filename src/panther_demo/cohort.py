@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from panther.engine import HERE, Work, map_all
+from panther.engine import LOCAL, Work, map_all
 from panther.errors import InputError
 from panther.storage.tables import write_csv
 from panther_demo.slide import DrawnSlide, write_slide
@@ -72,7 +72,7 @@ def make_patients(settings: CohortSettings) -> list[Patient]:
     return sorted(patients, key=lambda patient: patient.name)  # the order that folders are listed in
 
 
-def write_cohort(folder: Path, settings: CohortSettings, work: Work = HERE) -> int:
+def write_cohort(folder: Path, settings: CohortSettings, work: Work = LOCAL) -> int:
     """Write `slides/`, `truth/` (masks and `shares.csv`) and `cohort.csv`; returns the number of slides."""
     patients = make_patients(settings)
     plans = [plan for patient in patients for plan in patient.slides]

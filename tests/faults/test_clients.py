@@ -1,14 +1,13 @@
-"""The command itself is killed, also at once with its workers, and run again; no orphaned processes."""
+"""Workers, the command itself, or all of them are killed, and the command is run again; no orphaned processes."""
 
 import random
+import re
 import signal
 import time
 
 import pytest
 
-from faults.lab import Lab, make_cohort, until
-
-pytestmark = pytest.mark.slow
+from faults.lab import Lab, kill_workers, make_cohort, until
 
 EMBED = ("embed", "features", "-p", "p.npy", "-j", 2, "--set", "steps=40", "-o", "out.npz")
 
@@ -18,16 +17,10 @@ def lab(tmp_path):
     return Lab(make_cohort(tmp_path / "lab", 12))
 
 
-def expected(lab):
-    lab.run(*EMBED)
-    found = lab.digest("out.npz")
-    (lab.folder / "out.npz").unlink()
-    return found
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("apart", [False, True])
 def test_a_command_is_killed_again_and_again(lab, apart, tally):
-    alone, chance, killed = expected(lab), random.Random(7), 0
+    alone, chance, killed = lab.undisturbed(*EMBED), random.Random(7), 0
     kills = 4 if apart else 20  # importing everything anew takes seconds
     while killed < kills:
         command = lab.start(*EMBED, apart=apart)
@@ -45,8 +38,9 @@ def test_a_command_is_killed_again_and_again(lab, apart, tally):
     tally("command killed (-9) and run again", killed)
 
 
+@pytest.mark.slow
 def test_two_start_the_same_command_at_once(lab, tally):
-    alone = expected(lab)
+    alone = lab.undisturbed(*EMBED)
     both = [lab.start(*EMBED) for _ in range(2)]
     for command in both:
         command.wait()
@@ -55,9 +49,10 @@ def test_two_start_the_same_command_at_once(lab, tally):
     tally("the same command started twice at once")
 
 
-def test_what_starts_the_workers_is_killed(lab, tally):
+@pytest.mark.slow
+def test_the_fork_server_and_all_workers_are_killed(lab, tally):
     """The fork server and all the others of a command, whatever they are, but not the command."""
-    alone = expected(lab)
+    alone = lab.undisturbed(*EMBED)
     command = lab.start(*EMBED, apart=True)
     until(lambda: len(lab.others(command)) >= 3 or command.code is not None, "workers and their server")
     killed = 0
@@ -70,3 +65,18 @@ def test_what_starts_the_workers_is_killed(lab, tally):
     assert lab.digest("out.npz") == alone
     lab.assert_clean()
     tally("fork server and all workers killed at once", killed)
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 5))])
+def test_workers_are_killed_at_random(lab, seed, tally):
+    """The command goes on; it may name an item whose worker was killed twice, which the same command then finishes."""
+    alone = lab.undisturbed(*EMBED)
+    command = lab.start(*EMBED)
+    killed = kill_workers(lab, command, 4, random.Random(seed), 0.3)
+    assert killed
+    if command.wait(0, 1) == 1:
+        assert re.search(r"Failed: .*SIGKILL", command.text), command.text
+        lab.run(*EMBED)
+    lab.assert_clean()
+    assert lab.digest("out.npz") == alone
+    tally("worker of a pool killed (-9)", killed)

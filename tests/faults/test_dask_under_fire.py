@@ -31,15 +31,8 @@ def dask(tmp_path) -> Iterator[DaskProcesses]:
     processes.end()
 
 
-def expected(lab):
-    lab.run(*EMBED, "-j", 2)
-    found = lab.digest("out.npz")
-    (lab.folder / "out.npz").unlink()
-    return found
-
-
 def test_workers_are_killed_at_random(lab, dask, tally):
-    alone, chance, killed = expected(lab), random.Random(3), 0
+    alone, chance, killed = lab.undisturbed(*EMBED), random.Random(3), 0
     while killed < 20:
         command = lab.start(*EMBED, "-j", dask.address)
         until(lambda c=command: lab.others(c) or c.code is not None, "work on the cluster")
@@ -57,12 +50,12 @@ def test_workers_are_killed_at_random(lab, dask, tally):
             lab.run(*EMBED, "-j", dask.address)
         assert lab.digest("out.npz") == alone
         (lab.folder / "out.npz").unlink()
-    until(lambda: not lab.others(), f"the end of {lab.others()}")
+    lab.assert_clean()
     tally("process of a Dask worker killed (-9)", killed)
 
 
 def test_the_scheduler_is_killed_and_started_again(lab, dask, tally):
-    alone, chance = expected(lab), random.Random(4)
+    alone, chance = lab.undisturbed(*EMBED), random.Random(4)
     for _ in range(3):
         command = lab.start(*EMBED, "-j", dask.address)
         until(lambda c=command: lab.others(c) or c.code is not None, "work on the cluster")
@@ -74,12 +67,12 @@ def test_the_scheduler_is_killed_and_started_again(lab, dask, tally):
         lab.run(*EMBED, "-j", dask.address)
         assert lab.digest("out.npz") == alone
         (lab.folder / "out.npz").unlink()
-    until(lambda: not lab.others(), f"the end of {lab.others()}")
+    lab.assert_clean()
     tally("Dask scheduler killed (-9) and started again", 3)
 
 
 def test_the_command_is_killed_and_run_again(lab, dask, tally):
-    alone, chance, killed = expected(lab), random.Random(5), 0
+    alone, chance, killed = lab.undisturbed(*EMBED), random.Random(5), 0
     while killed < 5:
         command = lab.start(*EMBED, "-j", dask.address)
         until(lambda c=command: lab.others(c) or c.code is not None, "work on the cluster")
@@ -87,12 +80,12 @@ def test_the_command_is_killed_and_run_again(lab, dask, tally):
         killed += command.kill()
     lab.run(*EMBED, "-j", dask.address)
     assert lab.digest("out.npz") == alone
-    until(lambda: not lab.others(), f"the end of {lab.others()}")
+    lab.assert_clean()
     tally("command on a Dask cluster killed (-9) and run again", killed)
 
 
 def test_a_worker_that_was_stopped_comes_back(lab, dask, tally):
-    alone = expected(lab)
+    alone = lab.undisturbed(*EMBED)
     command = lab.start(*EMBED, "-j", dask.address)
     until(lambda: lab.others(command) or command.code is not None, "work on the cluster")
     stopped = dask.dask_workers()[0]
@@ -104,5 +97,5 @@ def test_a_worker_that_was_stopped_comes_back(lab, dask, tally):
     (lab.folder / "out.npz").unlink()
     lab.run(*EMBED, "-j", dask.address)
     assert lab.digest("out.npz") == alone
-    until(lambda: not lab.others(), f"the end of {lab.others()}")
+    lab.assert_clean()
     tally("Dask worker stopped (SIGSTOP), given up, and back")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from faults.dask_processes import DaskProcesses
-from faults.lab import SOURCE, Command, Lab, until
+from faults.lab import SOURCE, Lab, until
 from panther.storage.readers import h5_storage
 from panther.storage.readers.h5_storage import StoredBytes
 
@@ -80,42 +80,37 @@ def limit_files(size: int) -> None:
 
 @pytest.fixture(params=["pool", "dask"])
 def embed(request, lab, tmp_path) -> Iterator[Any]:
-    """Embed everything in that way, with some environment; what was said by whoever ended."""
-    processes: list[DaskProcesses] = []
+    """Embed everything in worker processes or on a cluster, with some environment; one slide fails."""
+    clusters: list[DaskProcesses] = []
 
-    def go(env: dict[str, str], **options: Any) -> list[Command]:
+    def run(env: dict[str, str], **options: Any) -> str:
         if request.param == "dask":
-            processes.append(DaskProcesses(tmp_path / "dask", 2, env))
-            ways = [("-j", processes[0].address)]
-        else:
-            ways = [("-j", 2)]
-        commands = [lab.start(*EMBED, "-o", "out.npz", *way, env=env, **options) for way in ways]
-        for command in commands:
-            command.wait(1)
-        return commands
+            clusters.append(DaskProcesses(tmp_path / "dask", 2, env))
+        workers = clusters[0].address if clusters else 2
+        return lab.run(*EMBED, "-o", "out.npz", "-j", workers, code=1, env=env, **options).text
 
-    go.name = request.param
-    yield go
-    for one in processes:
-        one.end()
+    run.name = request.param
+    yield run
+    for dask in clusters:
+        dask.end()
 
 
 def test_a_file_that_crashes_hdf5_is_named(lab, without, embed, tally):
     crash_hdf5(lab.folder / "features" / f"{BAD}.h5")
-    for command in embed({}):
-        assert f"{BAD}: crashed" in command.text or f"{BAD}: every worker" in command.text, command.text
+    text = embed({})
+    assert f"{BAD}: crashed" in text or f"{BAD}: each of its workers died" in text, text
     assert vectors(lab, "out.npz") == without
-    until(lambda: not lab.others(), f"the end of {lab.others()}")
+    lab.assert_clean()
     tally(f"HDF5 file that crashes the library ({embed.name})")
 
 
 def test_a_slide_that_takes_all_memory_fails_alone(lab, without, embed, tally):
     """With a limit of the process's own: Python says so."""
     (lab.folder / "sitecustomize.py").write_text(GREEDY + LIMITED)
-    for command in embed({"PYTHONPATH": f"{SOURCE}{os.pathsep}{lab.folder}"}, apart=True):
-        assert f"{BAD}: out of memory" in command.text, command.text
+    text = embed({"PYTHONPATH": f"{SOURCE}{os.pathsep}{lab.folder}"}, apart=True)
+    assert f"{BAD}: out of memory" in text, text
     assert vectors(lab, "out.npz") == without
-    until(lambda: not lab.others(), f"the end of {lab.others()}")
+    lab.assert_clean()
     tally(f"slide that takes all memory ({embed.name})")
 
 
@@ -151,7 +146,7 @@ def test_a_slide_for_which_the_system_kills_the_worker_fails_alone(lab, without,
     command.wait(1)
     assert f"{BAD}: its worker process was killed" in command.text, command.text
     assert vectors(lab, "out.npz") == without
-    until(lambda: not lab.others(), f"the end of {lab.others()}")
+    lab.assert_clean()
     tally("slide for which the system's memory ran out, worker killed by it (pool)", 2)
 
 

@@ -1,17 +1,15 @@
 """Run a command and judge it: whatever it was given, it ends in time, says what is wrong in sentences, and loses nothing in silence."""
 
 import contextlib
-import io
 import os
 import signal
 import subprocess
 import sys
-import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from panther.cli import main
+from commands import invoke
 
 TIME_LIMIT = 120.0  # seconds; a busy machine imports torch slowly
 BUGS = ("Traceback", "Unexpected", ": unexpected ", "Fatal Python error", "Segmentation fault", "core dumped")
@@ -36,21 +34,9 @@ class Finished:
 def run_here(arguments: Iterable[object], folder: Path) -> Finished:
     """Run the command in this process: fast, for what cannot crash or hang it."""
     given = tuple(map(str, arguments))
-    out, err = io.StringIO(), io.StringIO()
-    code: object = 0
-    before = sys.argv
-    try:
-        sys.argv = ["panther", *given]
-        with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            main()
-    except SystemExit as end:
-        code = end.code
-    except Exception:  # what `main` let through would be shown as a traceback
-        err.write(traceback.format_exc())
-        code = 1
-    finally:
-        sys.argv = before
-    return Finished(given, code if isinstance(code, int) else 0 if code is None else 1, out.getvalue(), err.getvalue())
+    with contextlib.chdir(folder):
+        ended = invoke(*given)
+    return Finished(given, ended.exit_code, ended.stdout, ended.stderr)
 
 
 def run_apart(

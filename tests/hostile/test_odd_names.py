@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from hostile.judging import assert_honest, run_apart, run_here
-from hostile.lab import ON_FEATURES, SLIDES, WITH_TABLE
+from hostile.lab import ON_FEATURES, WITH_TABLE
 
 ASCII = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only here file names are bytes")
@@ -27,7 +27,7 @@ def test_a_file_name_that_is_no_text_fails_alone(lab, command):
 
 
 @linux
-def test_a_slide_whose_name_is_no_text_fails_alone(lab):
+def test_a_slide_with_a_name_that_is_no_text_fails_alone(lab):
     (lab / "slides").mkdir()
     for name in (b"a.svs", b"caf\xe9.svs"):
         with open(os.path.join(os.fsencode(lab / "slides"), name), "wb") as handle:
@@ -108,7 +108,3 @@ def test_a_name_that_no_file_can_have_is_refused_before_the_work(lab, command):
     assert_honest(done)
     assert "too long" in done.err
     assert not list(lab.glob(".*part*"))
-
-
-def test_the_names_of_the_lab_are_sound():
-    assert all(name.isascii() for name in SLIDES)

@@ -9,7 +9,6 @@ import yaml
 from hostile.judging import run_here
 from hostile.lab import SLIDES, STUDY
 from panther import store
-from panther.storage.prototypes import load_prototypes
 
 ROWS, DIM = 6000, 8
 
@@ -67,18 +66,6 @@ def test_an_untouched_study_trains_nothing_again(lab, settled):
     assert run_here(("run", "study.yaml", "-o", "out", "-j", 1), lab).code == 0
     after = {path: path.stat().st_mtime_ns for path in (lab / "out" / "cache").glob("*.*") if path.suffix != ".jsonl"}
     assert after == before
-
-
-def test_prototypes_say_what_they_were_made_from(tmp_path):
-    make_bags(tmp_path / "feats")
-    parents = []
-    for row in (None, 2999, None):
-        if row is not None:
-            change(tmp_path / "feats" / "s0.npy", row)
-        command = ("prototypes", "feats", "-o", "p.safetensors", "-C", 2, "-j", 1)
-        assert run_here(command, tmp_path).code == 0
-        parents.append(load_prototypes(tmp_path / "p.safetensors").parents)
-    assert parents[0] != parents[1] == parents[2]
 
 
 def test_a_converted_file_is_written_again_after_a_change_of_one_row(tmp_path):

@@ -26,7 +26,7 @@ from panther.aggregators.sharing import (
     in_memory,
     places_of,
 )
-from panther.engine import HERE, Launched, Work, reason_of, stream
+from panther.engine import LOCAL, Launched, Work, reason_of, stream
 from panther.errors import InputError, make_plain
 from panther.statistics.kernels import kernel_name
 from panther.storage.bags import BagLike, BagsLike, as_bag, as_bags
@@ -99,7 +99,7 @@ def embed_bags(
     method: str,
     options: Mapping[str, Any],
     *,
-    work: Work = HERE,
+    work: Work = LOCAL,
 ) -> EmbeddingTable:
     """Embed every bag by one method; `failures` of the table lists the others."""
     listing = as_bags(features)

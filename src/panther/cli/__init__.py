@@ -57,7 +57,7 @@ def build_app() -> App:
     """All verbs as commands of one application."""
     for module in pkgutil.iter_modules(panther.verbs.__path__, "panther.verbs."):
         import_module(module.name)
-    how: dict[str, Any] = {
+    options: dict[str, Any] = {
         "default_parameter": Parameter(negative=(), allow_repeating=True),
         "help_format": "plaintext",
         "help_flags": ["--help", "-h"],
@@ -65,18 +65,14 @@ def build_app() -> App:
         "suppress_keyboard_interrupt": False,  # `_run` reports it
     }
     groups = {panel: Group(panel, sort_key=index) for index, panel in enumerate(PANELS)}
-    app = App("panther", help=ABOUT, help_epilogue=EPILOGUE, version=f"panther-wsi {__version__}", **how)
+    app = App("panther", help=ABOUT, help_epilogue=EPILOGUE, version=f"panther-wsi {__version__}", **options)
     app["--help"].group = app["--version"].group = Group("Options", sort_key=len(PANELS))
     parents = {"": app}
     for verb in sorted(VERBS.values(), key=lambda verb: verb.command):
         parent, _, name = verb.command.rpartition(" ")
         if parent not in parents:
-            parents[parent] = App(
-                parent,
-                help="Study files: templates of the paper's experiments, and the schema.",
-                group=groups[verb.panel],
-                **how,
-            )
+            about = "Study files: templates of the paper's experiments, and the schema."
+            parents[parent] = App(parent, help=about, group=groups[verb.panel], **options)
             app.command(parents[parent])
         parents[parent].command(command_of(verb), name=name, group=groups[verb.panel])
     app.register_install_completion_command(add_to_startup=False)
@@ -137,12 +133,12 @@ def is_positional(parameter: inspect.Parameter) -> bool:
     details = get_args(parameter.annotation)[1:]
     if parameter.default is not parameter.empty:
         return POSITIONAL in details
-    return not any(isinstance(one, Parameter) and one.required for one in details)
+    return not any(isinstance(detail, Parameter) and detail.required for detail in details)
 
 
 def call(verb: Verb, arguments: dict[str, Any], *, as_json: bool) -> int:
     """Run a verb and print its result, its notes and what failed; returns the exit code."""
-    notes: list[str] = []
+    notes: dict[str, None] = {}  # in their order, each once
     failures: dict[str, str] = {}
     show = warnings.showwarning
 
@@ -152,7 +148,7 @@ def call(verb: Verb, arguments: dict[str, Any], *, as_json: bool) -> int:
         elif issubclass(category, Note):
             if str(message) not in notes and not as_json:
                 print(f"Note: {message}", file=sys.stderr, flush=True)
-            notes.append(str(message))
+            notes[str(message)] = None
         else:
             show(message, category, *more, **named)
 
@@ -164,15 +160,11 @@ def call(verb: Verb, arguments: dict[str, Any], *, as_json: bool) -> int:
         value = verb.function(**arguments)
     seconds = time.perf_counter() - start
     output = None if arguments.get("dry_run") else arguments.get("output")
-    notes = list(dict.fromkeys(notes))
     if as_json:
-        result = {
-            **(value.to_json() if value is not None else {}),
-            "notes": notes,
-            "failures": failures,
-            "seconds": seconds,
-        }
-        print(json.dumps({**({"output": str(output)} if output else {}), **result}, indent=2, default=str))
+        result: dict[str, Any] = {"output": str(output)} if output else {}
+        result |= value.to_json() if value is not None else {}
+        result |= {"notes": list(notes), "failures": failures, "seconds": seconds}
+        print(json.dumps(result, indent=2, default=str))
         return int(bool(failures))
     for line in value.to_lines() if value is not None else ():
         print(line)
@@ -211,7 +203,7 @@ def _check_directory() -> None:
 
 
 def _start_helpers(arguments: Sequence[str]) -> None:
-    """Start what takes a while in other processes, while this one imports torch."""
+    """Start worker processes, or a reader of AnnData, while this process imports torch."""
     if not arguments or "--help" in arguments or "-h" in arguments:
         return
     verb = VERBS.get(arguments[0])
@@ -246,9 +238,8 @@ def _run(app: App, arguments: Sequence[str], verbose: bool) -> int:
         _check_directory()
         _start_helpers(arguments)
         with log_progress(" ".join(["panther", *arguments[:1]])), session():
-            code = app(
-                list(arguments) or ["--help"], exit_on_error=False, print_error=False, result_action="return_value"
-            )
+            given = list(arguments) or ["--help"]
+            code = app(given, exit_on_error=False, print_error=False, result_action="return_value")
             return code if isinstance(code, int) else 0
     except SystemExit as end:
         if end.code != TERMINATED:
@@ -274,7 +265,7 @@ def _describe_usage(error: CycloptsError) -> str:
     if argument is None or not hasattr(cause, "errors"):
         return str(error).replace("\n", " ")
     typed = " ".join(token.value for token in argument.tokens)
-    return format_invalid(argument.field_info.name, typed, [one["msg"] for one in cause.errors()])
+    return format_invalid(argument.field_info.name, typed, [problem["msg"] for problem in cause.errors()])
 
 
 @contextmanager

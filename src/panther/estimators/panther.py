@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from panther.aggregators import build
 from panther.aggregators.embed import embed_sample
-from panther.engine import HERE, Work, map_all, open_work
+from panther.engine import LOCAL, Work, map_all, open_work
 from panther.errors import InputError
 from panther.estimators.site_kfold import seed_of
 from panther.prototypes import KMeansSettings, fit_bags
@@ -273,7 +273,7 @@ def _open_jobs(n_jobs: int | None) -> Iterator[Work]:
     """Worker processes; one job stays in this process: bags in memory are not copied, scripts need no `if __name__ == "__main__"`."""
     count = effective_n_jobs(n_jobs)
     if count == 1:
-        yield HERE
+        yield LOCAL
         return
     with open_work(count) as work:
         yield work

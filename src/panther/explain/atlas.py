@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from panther.aggregators import build
-from panther.engine import HERE, Work, stream
+from panther.engine import LOCAL, Work, stream
 from panther.errors import InputError
 from panther.evaluation.intervals import Interval
 from panther.explain.geometry import Grid, grid
@@ -332,7 +332,7 @@ def atlas_of(
     settings: AtlasSettings | None = None,
     factors: Sequence[Factor] = (),
     *,
-    work: Work = HERE,
+    work: Work = LOCAL,
 ) -> Atlas:
     """Walk the slides once, keeping a few candidates per prototype, then sum up over patients and read the exemplars' pixels."""
     settings = settings or AtlasSettings()

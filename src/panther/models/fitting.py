@@ -15,7 +15,7 @@ from panther.cohort.covariates import COVARIATES, CovariateSpec, check_covariate
 from panther.cohort.load import Cohort
 from panther.cohort.spec import TaskSpec
 from panther.cohort.targets import Target
-from panther.engine import HERE, Track, Work, collect, untracked
+from panther.engine import LOCAL, Track, Work, collect, untracked
 from panther.errors import InputError
 from panther.mil import BagSource, LoadSettings, build_model, networks
 from panther.models.blocks import CONCAT, Block, check_method, columns_of, made_by, needs_prototypes
@@ -336,7 +336,7 @@ def train_model(
     patients: Mapping[str, str] | None = None,
     clinic: Clinic | None = None,
     calibrate: int | None = None,
-    work: Work = HERE,
+    work: Work = LOCAL,
 ) -> tuple[Model, dict[str, str]]:
     """Train on all bags, with these ``prototypes`` or new ones; bags that cannot be read are left out and listed.
 

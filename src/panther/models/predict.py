@@ -16,7 +16,7 @@ from panther.cohort.covariates import COVARIATES, load_covariates
 from panther.cohort.load import Cohort, make_cohort, rows_per_sample
 from panther.cohort.spec import Level, TaskSpec
 from panther.cohort.targets import Classes
-from panther.engine import HERE, Work
+from panther.engine import LOCAL, Work
 from panther.errors import InputError, listed, suggestion
 from panther.evaluation.intervals import Interval, exact_bounds, intervals, is_perfect, resample
 from panther.evaluation.metrics import metric_title
@@ -28,7 +28,7 @@ from panther.models.settings import TrainSettings
 from panther.models.tasks import KINDS, ClassTask
 from panther.models.trainer import predict_logits
 from panther.models.uncertainty import OUTSIDE, mean_features, uncertainty_columns, with_familiarity
-from panther.prototypes.centre import with_sites_of
+from panther.prototypes.centre import add_sites
 from panther.storage.bags import Listing, group_by_patient
 from panther.storage.clinical import TCGA, USUAL, ClinicalTable, ColumnsLike, Selection
 from panther.storage.names import without_suffix
@@ -75,14 +75,14 @@ def _represent(
 
 
 def with_new_sites(
-    model: Model, bags: Sequence[Openable], table: ClinicalTable | None, work: Work = HERE
+    model: Model, bags: Sequence[Openable], table: ClinicalTable | None, work: Work = LOCAL
 ) -> tuple[Model, list[str]]:
     """The model with the sites of these bags, where its prototypes are centred by site and the table has sites; and notes."""
     blocks, notes, known = [], [], {}
     for block in model.blocks:
         if isinstance(block.basis, Prototypes):
             if id(block.basis) not in known:  # several blocks may share prototypes
-                known[id(block.basis)], new = with_sites_of(block.basis, bags, table, work)
+                known[id(block.basis)], new = add_sites(block.basis, bags, table, work=work)
                 notes += new
             block = replace(block, basis=known[id(block.basis)])
         blocks.append(block)
@@ -271,7 +271,7 @@ def predict_slides(
     outcome: TaskSpec | None = None,
     vectors: Mapping[str, Listing] | None = None,
     *,
-    work: Work = HERE,
+    work: Work = LOCAL,
 ) -> Predictions:
     """Predict the selected slides, and score them where the table has the outcome.
 
@@ -333,7 +333,7 @@ def predict_bags(
     vectors: Mapping[str, Sequence[Openable]] | None = None,
     clinic: pd.DataFrame | None = None,
     *,
-    work: Work = HERE,
+    work: Work = LOCAL,
 ) -> tuple[list[str], dict[str, np.ndarray], dict[str, str]]:
     """Samples, their predictions and failures; samples with features of another encoder fail."""
     if model.scaler is not None:

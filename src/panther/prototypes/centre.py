@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from panther.engine import HERE, Work, run
+from panther.engine import LOCAL, Work, run
 from panther.errors import InputError
 from panther.prototypes.patches import in_order
 from panther.rows import Alignment, Move
@@ -22,7 +22,7 @@ BLOCK = 4096  # patches read at once
 
 @dataclass(frozen=True, eq=False)
 class Sites:
-    """Site of every slide, and of every patient all whose slides are of one site."""
+    """Site of every slide, and of every patient with slides of one site only."""
 
     of: Mapping[str, str]
     source: str = "The table"
@@ -55,7 +55,7 @@ def sites_by(table: ClinicalTable | None) -> Sites:
 
 @dataclass(frozen=True, eq=False)
 class AlignedRef:
-    """A bag that is opened already moved. Equal to itself alone: bags of other folds are moved elsewhere."""
+    """A bag that is centred as it is opened. Equal to itself alone: other folds centre the same bag differently."""
 
     ref: Openable
     move: Move
@@ -83,7 +83,7 @@ class AlignedBags:
     bags: Sequence[Openable]
     alignment: Alignment
     contents: Mapping[str, str]  # sample -> hash of its features as they are
-    about: Mapping[str, Any]  # for the diagnostics
+    diagnostics: Mapping[str, Any]
 
 
 class SlideMean(NamedTuple):
@@ -101,14 +101,14 @@ def align(
     if not by_name:
         raise InputError("No slide has finite features to align.")
     x = np.stack([m.mean for m in by_name.values()])  # (n, d)
-    about: dict[str, Any] = {"slides": len(x)}
+    diagnostics: dict[str, Any] = {"slides": len(x)}
     alignment = Alignment("slide", _as_tensor(x.mean(0)))
     if centre == "site":
-        alignment, about["sites"] = _by_site(x, list(by_name), sites)
+        alignment, diagnostics["sites"] = _by_site(x, list(by_name), sites)
     contents = {name: m.content for name, m in by_name.items()}
     # what cannot be read, or is not finite, is reported where patches are drawn; it need not be moved for that
     moved = [AlignedRef(bag, alignment.move_of(bag.sample, bag.sample)) if bag in means else bag for bag in bags]
-    return AlignedBags(moved, alignment, contents, about)
+    return AlignedBags(moved, alignment, contents, diagnostics)
 
 
 def _by_site(x: np.ndarray, samples: Sequence[str], sites: Sites | None) -> tuple[Alignment, dict[str, Any]]:
@@ -117,23 +117,26 @@ def _by_site(x: np.ndarray, samples: Sequence[str], sites: Sites | None) -> tupl
         raise InputError("table: is missing; centring by site requires a table with a site column")
     names, site, count = np.unique(sites.of_all(samples), return_inverse=True, return_counts=True)
     shift = np.eye(len(names))[site].T @ x / count[:, None] - x.mean(0)
-    known = tuple(map(str, names))
+    site_names = tuple(map(str, names))
     # every sample of these sites that the table names: a slide that comes later belongs to a site all the same
-    members = {name: site_of for name, site_of in sorted(sites.of.items()) if site_of in known}
-    alignment = Alignment("site", _as_tensor(x.mean(0)), known, _as_tensor(shift), members, len(known))
-    return alignment, {name: {"slides": int(n)} for name, n in zip(known, count, strict=True)}
+    members = {name: site_of for name, site_of in sorted(sites.of.items()) if site_of in site_names}
+    alignment = Alignment("site", _as_tensor(x.mean(0)), site_names, _as_tensor(shift), members, len(site_names))
+    return alignment, {name: {"slides": int(n)} for name, n in zip(site_names, count, strict=True)}
 
 
 def add_sites(
-    prototypes: Prototypes, bags: Sequence[Openable], sites: Sites, *, work: Work = HERE
+    prototypes: Prototypes, bags: Sequence[Openable], sites: Sites | ClinicalTable | None, *, work: Work = LOCAL
 ) -> tuple[Prototypes, list[str]]:
     """Prototypes that also know the sites of these bags, each centred on the mean of its slides here; and a note for each.
 
-    A site that is there already keeps its mean; its further slides are named. No label is read.
+    A site that is there already keeps its mean; its further slides are named. No label is read. Prototypes that are not centred by
+    site, or whose bags have no table of sites, are returned as they are.
     """
     alignment = prototypes.alignment
-    if alignment is None or alignment.kind == "slide":
+    if alignment is None or alignment.kind == "slide" or sites is None:
         return prototypes, []
+    if isinstance(sites, ClinicalTable):
+        sites = sites_by(sites)
     new = [bag for bag in bags if sites.of.get(bag.sample, alignment.sites[0]) not in alignment.sites]
     means = slide_means([bag for bag in new if _fits(prototypes, bag)], work) if new else {}
     notes = []
@@ -142,8 +145,7 @@ def add_sites(
         assert alignment.shift is not None
         shift = _as_tensor(x.mean(0) - alignment.mean.double().numpy())
         alignment = replace(alignment, sites=(*alignment.sites, site), shift=torch.cat([alignment.shift, shift[None]]))
-        many = f"{len(x)} sample{'s' if len(x) > 1 else ''}"
-        notes.append(f"Site {site} is not among the training sites: its mean is taken from its {many} here.")
+        notes.append(f"Site {site} is not among the training sites: its mean is that of these samples ({len(x)}).")
     held = {name: site for name, site in sites.of.items() if site in alignment.sites}
     clashes = [name for name, site in held.items() if alignment.members.get(name, site) != site]
     if clashes:
@@ -154,18 +156,8 @@ def add_sites(
     return replace(prototypes, alignment=alignment), notes
 
 
-def with_sites_of(
-    prototypes: Prototypes, bags: Sequence[Openable], table: ClinicalTable | None, work: Work = HERE
-) -> tuple[Prototypes, list[str]]:
-    """Prototypes that know the sites of these bags, where they ask for sites and a table names them."""
-    alignment = prototypes.alignment
-    if alignment is None or alignment.kind == "slide" or table is None:
-        return prototypes, []
-    return add_sites(prototypes, bags, sites_by(table), work=work)
-
-
 def _fits(prototypes: Prototypes, bag: Openable) -> bool:
-    """Whether a bag can meet these prototypes; why not is said where it is embedded."""
+    """Whether a bag suits these prototypes; the reason why not is reported where it is embedded."""
     try:
         prototypes.check(bag.open())
     except InputError:
@@ -174,7 +166,7 @@ def _fits(prototypes: Prototypes, bag: Openable) -> bool:
 
 
 def slide_means(bags: Sequence[Openable], work: Work) -> dict[Openable, SlideMean]:
-    """Mean of every bag that can be read, has patches and is finite; the others are reported where they are worked on."""
+    """Mean of every bag that can be read, has patches and is finite; the others are reported where they are used."""
     bags = in_order([bags])
     results = zip(bags, run(_slide_mean, bags, "measuring slides", work), strict=True)
     return {bag: result.value for bag, result in results if result.value is not None and result.value.mean.size}

@@ -16,7 +16,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
 
-from panther.engine import HERE, Work
+from panther.engine import LOCAL, Work
 from panther.errors import InputError
 from panther.prototypes.compare import match
 from panther.prototypes.kmeans import KMeansProblem, KMeansSettings, block_mean, solve_all
@@ -31,15 +31,13 @@ SLIDE_PARTS = 20  # that stand for slides where there is only one
 NEARLY_ALL = 0.9  # part of the prototypes that must come back for a number to count as supported
 LAST_STRETCH = 0.75  # of the range: a likelihood that needs more than this has not stopped rising
 PARTS = "parts of the slide"
-FEW_UNITS = 10  # slides or patients below which halves are too small to speak for the cohort
+FEW_UNITS = 10  # slides or patients below which halves are too small to represent the cohort
 COMES_BACK = 0.5  # overlap from which a prototype of one half counts as found again in the other
-
-Halves = Sequence[tuple[Tensor, Tensor]]  # rows of the two halves of each random halving
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """What is known of one number of prototypes: medians (likelihood, explained variance) or means over random halvings of the cohort."""
+    """Criteria of one number of prototypes: medians (likelihood, explained variance) or means over random halvings of the cohort."""
 
     n_prototypes: int
     held_out: float  # log-likelihood per patch, of slides the prototypes never saw
@@ -71,7 +69,7 @@ class CandidateScores:
 
 @dataclass(frozen=True)
 class Choice:
-    """All candidates and the recommended one."""
+    """All candidates and the recommended number."""
 
     candidates: tuple[Candidate, ...]
     recommended: int
@@ -79,7 +77,7 @@ class Choice:
     sufficient: int  # smallest number whose likelihood is as good as the best: more of them add nothing measurable
     still_rising: bool  # the likelihood had not stopped rising at the end of the range
     sentence: str  # the recommendation
-    remarks: tuple[str, ...]  # what else a user must know before believing it
+    remarks: tuple[str, ...]  # its limits
     failures: Mapping[str, str]
 
     def to_lines(self) -> list[str]:
@@ -103,11 +101,19 @@ class Choice:
 
 @dataclass(frozen=True)
 class _Cohort:
-    """What was compared."""
+    """Patches that all candidates are fitted to, and the halves they are compared on."""
 
+    x: Tensor  # (N, d)
+    owner: Tensor  # (N,), number of the slide, patient or part that each patch belongs to
     unit: str  # "slides", "patients", or PARTS where there is one slide only
-    units: int
-    failures: Mapping[str, str]
+    halvings: Sequence[tuple[Tensor, Tensor]]  # rows of the two halves of each random halving
+    seed: int
+    restarts: int
+
+    @property
+    def units(self) -> int:
+        """Number of slides, patients or parts."""
+        return int(self.owner.max()) + 1
 
 
 @torch.no_grad()
@@ -117,7 +123,7 @@ def compare_numbers(
     settings: KMeansSettings,
     *,
     patients: Mapping[str, str] | None = None,
-    work: Work = HERE,
+    work: Work = LOCAL,
 ) -> Choice:
     """Compare numbers of prototypes, from the smallest to the largest, on random halves of the cohort, each judged on the other.
 
@@ -129,24 +135,24 @@ def compare_numbers(
     patches, drawn = sample_patches(bags, settings, work)
     x = Projection(normalise=settings.normalise)(patches.gathered()).to(work.device)
     owner, unit = _units(patches.owner, [bag.sample for bag in drawn], patients, settings.seed)
-    cohort = _Cohort(unit, int(owner.max()) + 1, dict(patches.failures))
     halvings = list(random_halves(owner, settings.seed, HALVINGS))
+    cohort = _Cohort(x, owner, unit, halvings, settings.seed, settings.restarts)
     half = min(len(half) for rows in halvings for half in rows)
     if half < LEAST_PATCHES * largest:
         raise InputError(
-            f"range: the smaller half of {len(x)} patches of {cohort.units} {unit} has {half}, expected {LEAST_PATCHES} for each of up to "
-            f"{largest} prototypes"
+            f"range: found {half} patches in the smaller half of {cohort.units} {unit}, expected {LEAST_PATCHES * largest} "
+            f"for {largest} prototypes"
         )
     # a geometric grid, then all numbers about the recommended one
     steps = min(COARSE, largest - smallest + 1)
     grid = sorted({round(smallest * (largest / smallest) ** (i / (steps - 1))) for i in range(steps)})
-    known: dict[int, CandidateScores] = {}
+    scores: dict[int, CandidateScores] = {}
     for c in work.track(grid, "comparing numbers of prototypes", len(grid)):
-        known[c] = judge(c, x, owner, halvings, settings)
-    beside = _beside(grid, recommend(known, cohort).recommended)
+        scores[c] = judge(c, cohort)
+    beside = _beside(grid, recommend(scores, cohort).recommended)
     for c in work.track(beside, "comparing numbers of prototypes", len(beside)):
-        known[c] = judge(c, x, owner, halvings, settings)
-    return recommend(known, cohort)
+        scores[c] = judge(c, cohort)
+    return replace(recommend(scores, cohort), failures=dict(patches.failures))
 
 
 def _units(owner: Tensor, names: Sequence[str], patients: Mapping[str, str] | None, seed: int) -> tuple[Tensor, str]:
@@ -190,30 +196,30 @@ class _Model:
         return joint.logsumexp(-1) - 0.5 * len(self.origin) * math.log(2 * math.pi * self.variance)
 
 
-def judge(c: int, x: Tensor, owner: Tensor, halvings: Halves, settings: KMeansSettings) -> CandidateScores:
+def judge(c: int, cohort: _Cohort) -> CandidateScores:
     """All criteria for one C: two fits for each halving, each judged on the half it never saw; and one fit with another seed."""
-    scores = [_judge_halves(c, x, rows, settings, number) for number, rows in enumerate(halvings)]
-    # K-means that ends in a poor local minimum on one half is not the number's fault: medians over the halvings
-    counts = torch.bincount(owner)
-    by_unit = torch.stack([torch.bincount(owner, one.unseen) / counts for one in scores]).median(0).values
-    explained = torch.tensor([one.explained for one in scores], dtype=torch.float64)
-    back = torch.tensor([one.come_back for one in scores], dtype=torch.float64)
-    seen, unseen = (x[half] for half in halvings[0])
-    (other_seed,) = _fit([seen], c, settings.seed + len(scores), settings.restarts)
+    scores = [_judge_halves(c, cohort, number) for number in range(len(cohort.halvings))]
+    # K-means may end in a poor local minimum on one half, whatever C: medians over the halvings
+    counts = torch.bincount(cohort.owner)
+    by_unit = torch.stack([torch.bincount(cohort.owner, one.unseen) / counts for one in scores]).median(0).values
+    explained = torch.tensor([score.explained for score in scores], dtype=torch.float64)
+    back = torch.tensor([score.come_back for score in scores], dtype=torch.float64)
+    seen, unseen = (cohort.x[half] for half in cohort.halvings[0])
+    (other_seed,) = _fit([seen], c, cohort.seed + len(scores), cohort.restarts)
     of_seeds = [model.distances(unseen).argmin(-1) for model in (scores[0].first, other_seed)]
     candidate = Candidate(
-        c,
-        float(by_unit.mean()),
-        standard_error(by_unit),
-        float(explained.median()),
-        0.0,
-        0.0,
-        _mean([one.bic for one in scores]),
-        float(adjusted_rand_score(*of_seeds)),
-        _mean([one.adjusted_rand for one in scores]),
-        _mean([one.cosine for one in scores]),
-        float(back.mean()),
-        spread(back),
+        n_prototypes=c,
+        held_out=float(by_unit.mean()),
+        held_out_error=standard_error(by_unit),
+        explained=float(explained.median()),
+        gain=0.0,
+        gain_spread=0.0,
+        bic=_mean([score.bic for score in scores]),
+        stability_seeds=float(adjusted_rand_score(*of_seeds)),
+        stability_halves=_mean([score.adjusted_rand for score in scores]),
+        centroid_agreement=_mean([score.cosine for score in scores]),
+        come_back=float(back.mean()),
+        come_back_spread=spread(back),
     )
     return CandidateScores(candidate, by_unit, explained)
 
@@ -224,17 +230,16 @@ class _Halving:
 
     first: _Model
     unseen: Tensor  # (N,), log-density of each patch by the fit that never saw it
-    explained: (
-        float  # share of the variance of each half, about the mean of the other, that the other's prototypes explain
-    )
+    explained: float  # share of the variance of each half, about the mean of the other, by the prototypes of the other
     come_back: int  # prototypes of one half that are found again in the other
     adjusted_rand: float  # agreement of the assignments beyond chance: 0 by chance, 1 the same
     cosine: float  # of matched centroids, about the mean of the patches
     bic: float  # per patch, mean of the two fits
 
 
-def _judge_halves(c: int, x: Tensor, rows: tuple[Tensor, Tensor], settings: KMeansSettings, number: int) -> _Halving:
-    models = _fit([x[half] for half in rows], c, settings.seed + number, settings.restarts)
+def _judge_halves(c: int, cohort: _Cohort, number: int) -> _Halving:
+    x, rows = cohort.x, cohort.halvings[number]
+    models = _fit([x[half] for half in rows], c, cohort.seed + number, cohort.restarts)
     distances = [model.distances(x) for model in models]  # (N, C) each
     parameters = c * x.shape[1] + c  # centroids, shares that add up to one, and one variance
     unseen = torch.empty(len(x), dtype=torch.float64)
@@ -243,8 +248,7 @@ def _judge_halves(c: int, x: Tensor, rows: tuple[Tensor, Tensor], settings: KMea
         unseen[other] = model.log_density(table[other])
         bic.append(-2 * float(model.log_density(table[seen]).mean()) + parameters * math.log(len(seen)) / len(seen))
         left += float(table[other].amin(-1).sum())
-        about = squared_distances(x[other], model.origin.unsqueeze(0), model.origin)
-        whole += float(about.sum(dtype=torch.float64))
+        whole += float(squared_distances(x[other], model.origin.unsqueeze(0), model.origin).sum(dtype=torch.float64))
     first, second = (table.argmin(-1) for table in distances)
     centre = block_mean(x)
     return _Halving(
@@ -306,47 +310,46 @@ def random_halves(owner: Tensor, seed: int, number: int) -> Iterator[tuple[Tenso
         yield chosen.nonzero().flatten(), (~chosen).nonzero().flatten()
 
 
-def recommend(known: Mapping[int, CandidateScores], cohort: _Cohort) -> Choice:
+def recommend(scores: Mapping[int, CandidateScores], cohort: _Cohort) -> Choice:
     """Choose the largest C whose prototypes come back in both halves, but no more than the likelihood of unseen slides asks for."""
     candidates: list[Candidate] = []
-    for number in sorted(known):
-        scores = known[number]
-        candidate = scores.candidate
+    for c in sorted(scores):
+        candidate = scores[c].candidate
         if candidates:  # what it explains beyond the next smaller one
-            more = scores.explained - known[candidates[-1].n_prototypes].explained  # (halvings,)
+            more = scores[c].explained - scores[candidates[-1].n_prototypes].explained  # (halvings,)
             candidate = replace(candidate, gain=float(more.median()), gain_spread=spread(more))
         candidates.append(candidate)
-    sufficient, is_rising = _sufficient(known)
-    back = [one.n_prototypes for one in candidates if one.share_back >= NEARLY_ALL]
+    sufficient, is_rising = _sufficient(scores)
+    back = [c.n_prototypes for c in candidates if c.share_back >= NEARLY_ALL]
     if back:  # reproducible only above what the likelihood asks for: the smallest of them
         recommended = max((c for c in back if c <= sufficient), default=min(back))
     else:
-        recommended = max(known, key=lambda c: (known[c].candidate.share_back, c))
+        recommended = max(candidates, key=lambda c: (c.share_back, c.n_prototypes)).n_prototypes
     supported = (min(back), max(back)) if back else None
-    choice = Choice(tuple(candidates), recommended, supported, sufficient, is_rising, "", (), cohort.failures)
+    choice = Choice(tuple(candidates), recommended, supported, sufficient, is_rising, "", (), {})
     return replace(choice, sentence=_sentence(choice, cohort), remarks=tuple(_remarks(choice, cohort)))
 
 
-def _sufficient(known: Mapping[int, CandidateScores]) -> tuple[int, bool]:
+def _sufficient(scores: Mapping[int, CandidateScores]) -> tuple[int, bool]:
     """Smallest C whose held-out likelihood is, slide by slide, within one standard error of the best; and whether that is the range's end."""
-    best = max(known, key=lambda c: known[c].candidate.held_out)
-    losses = {c: known[best].by_unit - known[c].by_unit for c in sorted(known)}
+    best = max(scores, key=lambda c: scores[c].candidate.held_out)
+    losses = {c: scores[best].by_unit - scores[c].by_unit for c in sorted(scores)}
     as_good = [c for c, loss in losses.items() if float(loss.mean()) <= standard_error(loss)]
-    sufficient, largest = as_good[0], max(known)
+    sufficient, largest = as_good[0], max(scores)
     return sufficient, largest in (best, as_good[-1]) and (sufficient == largest or sufficient > LAST_STRETCH * largest)
 
 
 def _sentence(choice: Choice, cohort: _Cohort) -> str:
-    c, numbers = choice.recommended, [one.n_prototypes for one in choice.candidates]
-    chosen = choice.candidates[numbers.index(c)]
+    c, first, last = choice.recommended, choice.candidates[0].n_prototypes, choice.candidates[-1].n_prototypes
+    chosen = next(candidate for candidate in choice.candidates if candidate.n_prototypes == c)
     evidence = (
         f"fitted on either half of the {cohort.units} {cohort.unit} ({HALVINGS} random halvings), {chosen.come_back:.1f} of {c} are found "
         f"again in the other, and {chosen.stability_halves:.0%} of the assignments agree beyond chance"
     )
     if choice.supported is None:
         return (
-            f"No number from {numbers[0]} to {numbers[-1]} gives prototypes that come back; C = {c} comes nearest: {evidence}. "
-            "Do not read meaning into single prototypes."
+            f"No number from {first} to {last} gives prototypes that come back; C = {c} is nearest: {evidence}. "
+            "Do not interpret single prototypes."
         )
     if c > choice.sufficient:
         reason = "the smallest number whose prototypes come back"
@@ -359,28 +362,26 @@ def _sentence(choice: Choice, cohort: _Cohort) -> str:
 
 def _remarks(choice: Choice, cohort: _Cohort) -> Iterator[str]:
     c, end = choice.recommended, choice.candidates[-1]
-    here = next(one for one in choice.candidates if one.n_prototypes == c)
+    chosen = next(candidate for candidate in choice.candidates if candidate.n_prototypes == c)
     largest = end.n_prototypes
     if c < largest:
         yield (
-            f"What more buys: C = {largest} explains {end.explained:.1%} of the variance of unseen {cohort.unit} instead of {here.explained:.1%}, "
-            f"and {end.come_back:.1f} of its {largest} prototypes come back."
+            f"What more buys: C = {largest} explains {end.explained:.1%} of the variance of unseen {cohort.unit} instead of "
+            f"{chosen.explained:.1%}, and {end.come_back:.1f} of its {largest} prototypes come back."
         )
     if choice.still_rising:
-        yield (
-            f"The likelihood of unseen {cohort.unit} still rises at C = {largest}, the end of the range: its maximum lies beyond"
-            + ("; this is no reason for more prototypes than are reproducible." if c < largest else ".")
-        )
+        limit = "; this is no reason for more prototypes than are reproducible" if c < largest else ""
+        yield f"The likelihood of unseen {cohort.unit} still rises at C = {largest}, the end of the range{limit}."
     if choice.supported is not None and choice.supported[1] == largest:
-        first = choice.candidates[0].n_prototypes
-        yield f"Prototypes are still reproducible at C = {largest}, the end of the range: extend it (`range={first}:{2 * largest}`)."
-    if choice.supported is None and here.stability_seeds < NEARLY_ALL:
+        wider = f"range={choice.candidates[0].n_prototypes}:{2 * largest}"
+        yield f"Prototypes are still reproducible at C = {largest}, the end of the range: extend it (`{wider}`)."
+    if choice.supported is None and chosen.stability_seeds < NEARLY_ALL:
         yield (
-            f"Two seeds on the same {cohort.unit} agree on {here.stability_seeds:.0%} of the assignments only: K-means itself is undecided, as the "
-            "features have no sharp groups, and more slides alone would not change that."
+            f"Two seeds on the same {cohort.unit} agree on {chosen.stability_seeds:.0%} of the assignments only: the features have no sharp "
+            "groups, which more slides would not change."
         )
     if cohort.unit == PARTS:
-        yield "There is one slide: its patches were halved, which cannot say whether prototypes come back in other slides."
+        yield "There is one slide: halves of its patches do not show whether prototypes come back in other slides."
     elif cohort.units < FEW_UNITS:
         yield (
             f"{cohort.units} {cohort.unit} are few: halves of {cohort.units // 2} depend on their members, so fewer prototypes come back "

@@ -92,18 +92,16 @@ def compare(a: Prototypes, b: Prototypes, *, allow_mixed_resolution: bool = Fals
     reach = 0.5 * max(_spacing(a.centroids), _spacing(b.centroids))  # 0 of one prototype each: equal or not
     pairs = match(a.centroids - centre.to(a.centroids), b.centroids - centre.to(b.centroids))
     near = distance <= reach
-    followers = _groups(distance.argmin(0), near.any(0))  # of A: those of B whose nearest it is
-    ancestors = _groups(distance.argmin(1), near.any(1))
     return Comparison(
         pairs,
         distance,
         cosine,
-        tuple((int(i), int(j)) for i, j in zip(pairs.first, pairs.second, strict=True) if near[i, j]),
-        tuple((~near.any(0)).nonzero().flatten().tolist()),
-        tuple((~near.any(1)).nonzero().flatten().tolist()),
-        {c: members for c, members in followers.items() if len(members) > 1},
-        {c: members for c, members in ancestors.items() if len(members) > 1},
-        reach,
+        same=tuple((int(i), int(j)) for i, j in zip(pairs.first, pairs.second, strict=True) if near[i, j]),
+        appeared=tuple((~near.any(0)).nonzero().flatten().tolist()),
+        vanished=tuple((~near.any(1)).nonzero().flatten().tolist()),
+        split=_nearest_of_several(distance.argmin(0), near.any(0)),
+        merged=_nearest_of_several(distance.argmin(1), near.any(1)),
+        reach=reach,
     )
 
 
@@ -135,9 +133,9 @@ def _spacing(centroids: Tensor) -> float:
     return float(_distances(centroids, centroids).fill_diagonal_(torch.inf).amin(1).median())
 
 
-def _groups(owner: Tensor, counts: Tensor) -> dict[int, tuple[int, ...]]:
+def _nearest_of_several(nearest: Tensor, is_near: Tensor) -> dict[int, tuple[int, ...]]:
+    """Prototypes that are the nearest of several of the other set, and these."""
     groups: dict[int, list[int]] = {}
-    for member, (c, near) in enumerate(zip(owner.tolist(), counts.tolist(), strict=True)):
-        if near:
-            groups.setdefault(c, []).append(member)
-    return {c: tuple(members) for c, members in groups.items()}
+    for member in is_near.nonzero().flatten().tolist():
+        groups.setdefault(int(nearest[member]), []).append(member)
+    return {c: tuple(members) for c, members in groups.items() if len(members) > 1}

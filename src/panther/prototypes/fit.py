@@ -1,4 +1,4 @@
-"""From cohorts of bags to prototypes: look, sample, K-means on the sample, Lloyd passes over everything, measure.
+"""From cohorts of bags to prototypes: inspect, sample, K-means on the sample, Lloyd passes over all patches, measure.
 
 Many fits (folds, seeds, numbers of prototypes) share the walks over their bags.
 """
@@ -12,13 +12,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from panther.engine import HERE, Work
+from panther.engine import LOCAL, Work
 from panther.errors import InputError
 from panther.machine import cores, free_memory, give_freed_memory_back
 from panther.mixture import STARTING_VARIANCES, starting_variance, surprise_of
 from panther.patches import in_common
 from panther.prototypes.centre import AlignedBags, Sites, align, slide_means
-from panther.prototypes.kmeans import KMeansProblem, KMeansSettings, Sample, kmeans_many, moved, samples_at_work
+from panther.prototypes.kmeans import (
+    KMeansProblem,
+    KMeansSettings,
+    Sample,
+    kmeans_many,
+    samples_at_work,
+    update_centroids,
+)
 from panther.prototypes.passes import CohortPass, PassRequest, pass_over
 from panther.prototypes.patches import (
     BagInfo,
@@ -53,7 +60,7 @@ class PrototypeFit:
 
 
 def fit_bags(
-    bags: Sequence[Openable], settings: KMeansSettings, *, sites: Sites | None = None, work: Work = HERE
+    bags: Sequence[Openable], settings: KMeansSettings, *, sites: Sites | None = None, work: Work = LOCAL
 ) -> PrototypeFit:
     """Fit prototypes on the bags of training slides or patients; one that fails is left out and listed."""
     (fitted,) = fit_many([(bags, settings)], sites=sites, work=work)
@@ -64,13 +71,13 @@ def fit_bags(
 
 @torch.no_grad()
 def fit_many(
-    fits: Sequence[tuple[Sequence[Openable], KMeansSettings]], *, sites: Sites | None = None, work: Work = HERE
+    fits: Sequence[tuple[Sequence[Openable], KMeansSettings]], *, sites: Sites | None = None, work: Work = LOCAL
 ) -> list[PrototypeFit | InputError]:
     """Many fits (folds, seeds, numbers of prototypes) from the same walks over their bags.
 
-    Every bag is opened once to look at it, once to sample from it, and once in each pass, whatever the number of fits that learn from it.
-    Each result is, byte for byte, what the fit gives alone. What samples have in common is held once; fits whose samples do not fit into
-    ``memory_gb`` together, or into the memory that is free, walk one group after the other.
+    Every bag is opened once to inspect it, once to sample from it, and once in each pass, whatever the number of fits that use it.
+    Each result is, byte for byte, that of the fit alone. Patches that samples have in common are held once; fits whose samples do not fit
+    into ``memory_gb`` together, or into the free memory, are computed in groups, one after the other.
 
     Parameters
     ----------
@@ -86,25 +93,25 @@ def fit_many(
     list of PrototypeFit or InputError
         In the order of ``fits``. An impossible fit (no patches, too few of them) does not stop the others: its error stands in its place.
     """
-    every = [Fit(bags, settings) for bags, settings in fits]
-    seen = look_at((bag for fit in every for bag in fit.bags), work)
-    for fit in every:
+    started = [Fit(bags, settings) for bags, settings in fits]
+    infos = look_at((bag for fit in started for bag in fit.bags), work)
+    for fit in started:
         with fit.catch():
-            fit.infos, fit.failures = vote({bag: seen[bag] for bag in fit.bags})
-    _align(every, sites, work)
+            fit.infos, fit.failures = vote({bag: infos[bag] for bag in fit.bags})
+    _align(started, sites, work)
     planned: dict[Draw, list[Fit]] = {}
-    for fit in _sound(every):
+    for fit in _without_error(started):
         with fit.catch():
             planned.setdefault(plan_draw(fit.bags, (fit.infos, fit.failures), fit.settings), []).append(fit)
     for group in groups(planned):
         _fit_group(group, work)
         give_freed_memory_back()  # of samples
-    return [fit.result() for fit in every]
+    return [fit.result() for fit in started]
 
 
 @dataclass(eq=False)
 class Fit:
-    """One fit on its way from a sample to prototypes; all fits of a group take the same steps at the same time."""
+    """State of one fit; all fits of a group take the same steps at the same time."""
 
     bags: Sequence[Openable]  # that can still be read
     settings: KMeansSettings
@@ -127,7 +134,7 @@ class Fit:
             self.error = error
 
     def request(self, number: int) -> PassRequest:
-        """What pass ``number`` is to do; the last one measures."""
+        """Request for pass ``number``; the last one measures."""
         centroids = self.centroids.cpu()
         return PassRequest(centroids, centroids.mean(0), self.projection, number == self.settings.passes)
 
@@ -143,17 +150,16 @@ class Fit:
                 self.prototypes = self._measured(passed, request, passed.sums)
             else:
                 sums = Statistics(*(t.to(self.centroids.device) for t in passed.sums))
-                self.centroids = moved(sums, self.centroids, request.origin.to(self.centroids), self.sample)
+                self.centroids = update_centroids(sums, self.centroids, request.origin.to(self.centroids), self.sample)
 
     def _measured(self, passed: CohortPass, request: PassRequest, sums: Statistics) -> Prototypes:
         x = self.sample()
         some = x[:: max(1, len(x) // REACHED)].cpu()
         order = torch.argsort(-sums.mass, stable=True)  # C0 is the most common pattern
         centres = request.centroids.double() - request.origin.double()
-        about = (
-            sums.square - 2 * centres * sums.total + sums.mass.unsqueeze(-1) * centres * centres
-        )  # (C, d), about the centroids
-        within = (about.clamp_min(0).sum(0) / sums.patches).float()
+        # sums of squares about the centroids, (C, d)
+        squares = sums.square - 2 * centres * sums.total + sums.mass.unsqueeze(-1) * centres * centres
+        within = (squares.clamp_min(0).sum(0) / sums.patches).float()
         centroids, occupancy = request.centroids[order].contiguous(), sums.mass[order]
         slide_mass = {slide: mass[order] for slide, mass in passed.slide_mass.items()}
         used = [self.infos[slide] for slide in slide_mass]
@@ -172,10 +178,10 @@ class Fit:
             slides=tuple(slide_mass),
             settings={**asdict(self.settings), "patches": int(sums.patches)},
             diagnostics={
-                "inertia": _rounded(about.sum()),
+                "inertia": _rounded(squares.sum()),
                 "reach": _rounded(distance.double().quantile(0.99)),  # what is farther is rare
                 **diagnose(centroids, within, occupancy, slide_mass, self.inertias),
-                **({} if aligned is None else {"alignment": dict(aligned.about)}),
+                **({} if aligned is None else {"alignment": dict(aligned.diagnostics)}),
             },
             parents=hash_contents(contents),
             version=__version__,
@@ -196,31 +202,31 @@ class Fit:
 Planned = Mapping[Draw, Sequence[Fit]]  # fits by the sample that they share
 
 
-def _sound(fits: Sequence[Fit]) -> list[Fit]:
+def _without_error(fits: Sequence[Fit]) -> list[Fit]:
     return [fit for fit in fits if fit.error is None]
 
 
 def _align(fits: Sequence[Fit], sites: Sites | None, work: Work) -> None:
-    """Bags of the fits that centre them, moved as their training bags alone say.
+    """Centre the bags of fits that ask for it, each by its training bags alone.
 
     Fits on the same bags with the same alignment share it, and with it their samples and walks.
     """
     centred = {
         fit: [bag for bag in fit.bags if bag.sample in fit.infos and fit.infos[bag.sample].patches]
-        for fit in _sound(fits)
+        for fit in _without_error(fits)
         if fit.settings.centre
     }
     bags = list(dict.fromkeys(bag for usable in centred.values() for bag in usable))
     means = slide_means(bags, work) if bags else {}
-    known: dict[Any, AlignedBags] = {}
+    aligned_bags: dict[Any, AlignedBags] = {}
     for fit, usable in centred.items():
         key = frozenset(fit.bags), fit.settings.centre
         with fit.catch():
-            if usable and key not in known:
+            if usable and key not in aligned_bags:
                 usable_means = {bag: means[bag] for bag in usable if bag in means}
-                known[key] = align(fit.bags, usable_means, fit.settings.centre, sites)
-        if key in known and fit.error is None:
-            fit.aligned, fit.bags = known[key], known[key].bags
+                aligned_bags[key] = align(fit.bags, usable_means, fit.settings.centre, sites)
+        if key in aligned_bags and fit.error is None:
+            fit.aligned, fit.bags = aligned_bags[key], aligned_bags[key].bags
 
 
 def groups(planned: Planned) -> Iterator[Planned]:
@@ -249,18 +255,18 @@ def _memory_of(group: Planned) -> int:
 
 
 def _fit_group(planned: Planned, work: Work) -> None:
-    """Fits that walk together, each as far as it gets."""
+    """Fit a group in shared passes; a fit that fails keeps its error."""
     samples = draw_patches(list(planned), work)
     for draw, fits in planned.items():
-        _project(draw, fits, samples.pop(0), work.device, hold=len(planned) == 1)
-    fits = _sound([fit for members in planned.values() for fit in members])
+        _set_samples(draw, fits, samples.pop(0), work.device, hold=len(planned) == 1)
+    fits = _without_error([fit for members in planned.values() for fit in members])
     problems = [KMeansProblem(f.sample, f.settings.n_prototypes, f.settings.seed, f.settings.restarts) for f in fits]
     for fit, solved in zip(fits, kmeans_many(problems, work.track), strict=True):
         if isinstance(solved, InputError):
             fit.error = solved
         else:
             fit.centroids, fit.inertias = solved[0].centroids, solved[1]
-    fits = _sound(fits)
+    fits = _without_error(fits)
     last = max((fit.settings.passes for fit in fits), default=-1)
     for step in range(last + 1):
         what = f"pass {step + 1} of {last} over all patches" if step < last else "measuring"
@@ -269,25 +275,25 @@ def _fit_group(planned: Planned, work: Work) -> None:
         passed = pass_over(walks, work, what, backwards=step % 2 == 0)  # the sample was drawn forwards
         with ThreadPoolExecutor(cores()) as pool:  # what is measured on a sample takes a while
             list(pool.map(Fit.learn, fits, passed, requests))
-        fits = [fit for fit in _sound(fits) if fit.prototypes is None]
+        fits = [fit for fit in _without_error(fits) if fit.prototypes is None]
 
 
-def _project(draw: Draw, fits: Sequence[Fit], sample: PatchSample, device: str, *, hold: bool) -> None:
-    """The sample as each fit sees it; it is held no longer where nobody gathers it again."""
+def _set_samples(draw: Draw, fits: Sequence[Fit], sample: PatchSample, device: str, *, hold: bool) -> None:
+    """Set the sample of each fit, projected by its settings."""
     projected: dict[tuple[bool, int | None], tuple[Projection, Sample]] = {}
     for fit in fits:
         fit.failures = {**fit.failures, **sample.failures}
         fit.bags = [bag for bag in draw.bags if bag.sample not in fit.failures]
         with fit.catch():
             check_enough(sample, fit.failures, fit.settings.n_prototypes)
-            how = fit.settings.normalise, fit.settings.pca
-            if how not in projected:
-                projected[how] = _projected(sample, fit.settings, device, hold=hold)
-            fit.projection, fit.sample = projected[how]
+            key = fit.settings.normalise, fit.settings.pca
+            if key not in projected:
+                projected[key] = _projected(sample, fit.settings, device, hold=hold)
+            fit.projection, fit.sample = projected[key]
 
 
 def _projected(sample: PatchSample, settings: KMeansSettings, device: str, *, hold: bool) -> tuple[Projection, Sample]:
-    """How a fit sees features, and its sample: gathered whenever it is wanted, or held where it is computed or there is no other."""
+    """Projection of a fit, and its sample: gathered from shared patches at each use, or held where it was projected or is the only one."""
     if not (settings.projects or hold):
         return Projection(), lambda: sample.gathered().to(device)
     projection, x = project(sample.gathered(), settings)
@@ -296,7 +302,7 @@ def _projected(sample: PatchSample, settings: KMeansSettings, device: str, *, ho
 
 
 def project(x: Tensor, settings: KMeansSettings) -> tuple[Projection, Tensor]:
-    """Normalisation and PCA as the settings say, learned from a sample; and the sample seen through them."""
+    """Normalisation and PCA by the settings, fitted to a sample; and the projected sample."""
     projection = Projection(normalise=settings.normalise)
     x = projection(x)
     if settings.pca is None:
@@ -325,16 +331,12 @@ def diagnose(
     """Diagnostics of centroids (C, d) with pooled variance (d,), occupancy (C,), patches (C,) of each slide and inertia of each restart."""
     distance = torch.cdist(centroids.double(), centroids.double(), compute_mode="donot_use_mm_for_euclid_dist")
     distance.fill_diagonal_(torch.inf)
-    to_nearest, neighbour = (
-        distance.min(1) if len(centroids) > 1 else (torch.zeros(1), torch.zeros(1, dtype=torch.long))
-    )
+    has_neighbours = len(centroids) > 1
+    to_nearest, neighbour = distance.min(1) if has_neighbours else (torch.zeros(1), torch.zeros(1, dtype=torch.long))
     radius = float(within_variance.double().sum().sqrt())
     pairs = (distance < max(DUPLICATE * radius, 1e-12)).nonzero().tolist()
     shares = {slide: mass / mass.sum() for slide, mass in slide_mass.items() if float(mass.sum()) > 0}
-    several = len(centroids) > 1  # the only one holds every slide, which says nothing
-    dominated = {
-        slide: int(share.argmax()) for slide, share in shares.items() if several and float(share.max()) >= DOMINATED
-    }
+    dominated = {slide: int(share.argmax()) for slide, share in shares.items() if float(share.max()) >= DOMINATED}
     result = {
         "inertia_per_restart": [round(value, 3) for value in inertias],
         "restart_spread": _rounded((max(inertias) - min(inertias)) / max(min(inertias), 1e-30)),
@@ -343,7 +345,7 @@ def diagnose(
         "nearest": neighbour.tolist(),
         "within_radius": _rounded(radius),
         "near_duplicates": [[a, b] for a, b in pairs if a < b],
-        "dominated_slides": dict(sorted(dominated.items())),
+        "dominated_slides": dict(sorted(dominated.items())) if has_neighbours else {},
         "slides": len(shares),
         "effective_number": _rounded(torch.special.entr(occupancy / occupancy.sum()).sum().exp()),
     }
@@ -356,19 +358,18 @@ def warnings(d: Mapping[str, Any]) -> list[str]:
     largest = max(range(len(shares)), key=shares.__getitem__)
     empty = ", ".join(f"C{c}" for c, share in enumerate(shares) if share == 0)
     is_collapsed = len(shares) > 1 and (shares[largest] > 0.9 or d["effective_number"] < 1 + (len(shares) - 1) / 8)
+    pair = " and ".join(f"C{c}" for c in (pairs or [[]])[0])
+    spread, are_dominated = d["restart_spread"], d["slides"] >= 4 and dominated > d["slides"] / 2
+    # saved with the prototypes: other words are other bytes
     notes = {
         f"The prototypes look collapsed: C{largest} holds {shares[largest]:.0%} of the patches "
         f"(effective number {d['effective_number']:.1f} of {len(shares)}). "
         "Check for background patches or constant features; try `normalise=True` or another `n_prototypes=`.": is_collapsed,
-        f"{len(pairs)} pairs of prototypes are nearly identical, e.g. {' and '.join(f'C{c}' for c in (pairs or [[]])[0])}: "
-        "ask for fewer with `n_prototypes=`.": pairs,
+        f"{len(pairs)} pairs of prototypes are nearly identical, e.g. {pair}: ask for fewer with `n_prototypes=`.": pairs,
         f"{empty} hold no patch: ask for fewer with `n_prototypes=`.": empty,
         f"{dominated} of {d['slides']} slides lie almost wholly in one prototype: prototypes may tell slides or "
-        "sites apart rather than morphology.": d["slides"] >= 4 and dominated > d["slides"] / 2,
-        f"Restarts disagree ({d['restart_spread']:.0%} in inertia): raise `restarts=` or `sample=`.": d[
-            "restart_spread"
-        ]
-        > 0.05,
+        "sites apart rather than morphology.": are_dominated,
+        f"Restarts disagree ({spread:.0%} in inertia): raise `restarts=` or `sample=`.": spread > 0.05,
     }
     return [text for text, holds in notes.items() if holds]
 

@@ -105,9 +105,9 @@ def kmeans(x: Tensor, n_clusters: int, seed: int, restarts: int, track: Track = 
 def solve_all(problems: Sequence[KMeansProblem], track: Track = untracked) -> list[Solved]:
     """Solve several problems; the first error is raised."""
     solved = kmeans_many(problems, track)
-    for one in solved:
-        if isinstance(one, InputError):
-            raise one
+    for run in solved:
+        if isinstance(run, InputError):
+            raise run
     return cast(list[Solved], solved)
 
 
@@ -143,7 +143,7 @@ def _solve(problem: KMeansProblem, pool: Executor, teams: int) -> Solved | Input
     starts = plus_plus(x, n_clusters, origin, energy, generators, each)
     size = restarts if x.is_cuda else -(-restarts // teams)
     groups = [starts[first : first + size] for first in range(0, restarts, size)]
-    groups_of_runs = each(lambda group: lloyd_many(x, group, origin, energy), groups)
+    groups_of_runs = each(lambda group: lloyd(x, group, origin, energy), groups)
     runs = [run for group in groups_of_runs for run in group]
     return min(runs, key=lambda run: run.inertia), [run.inertia for run in runs]
 
@@ -216,16 +216,13 @@ def _step(x: Tensor) -> int:
     return block_rows(x.shape[1], x.element_size(), x.device.type)
 
 
-def lloyd(x: Tensor, centroids: Tensor, origin: Tensor, energy: Tensor, max_iterations: int = ITERATIONS) -> KMeansRun:
-    """Iterate from given centroids, |x - origin|^2 of all patches known; an empty cluster moves to the patch that is served worst."""
-    (run,) = lloyd_many(x, [centroids], origin, energy, max_iterations)
-    return run
-
-
-def lloyd_many(
+def lloyd(
     x: Tensor, starts: Sequence[Tensor], origin: Tensor, energy: Tensor, max_iterations: int = ITERATIONS
 ) -> list[KMeansRun]:
-    """The same from several starts: each ends where it would alone. In C and on a GPU they take their steps together."""
+    """Iterate from each start (C, d), given |x - origin|^2 of all patches; an empty cluster moves to the patch that is served worst.
+
+    Each start ends where it would alone. In C and on a GPU they take their steps together.
+    """
     if on_triton(x.dtype, nearest(starts[0] - origin), origin):
         return _lloyd_on_gpu(x, starts, origin, energy, max_iterations)
     library = compiled_kernel()
@@ -239,7 +236,7 @@ def _lloyd_in_torch(x: Tensor, centroids: Tensor, origin: Tensor, energy: Tensor
     before = centroids
     for _ in range(max_iterations):
         labels.follow(before, centroids)
-        before, centroids = centroids, moved(labels.sums, centroids, origin, lambda: x)
+        before, centroids = centroids, update_centroids(labels.sums, centroids, origin, lambda: x)
         if torch.equal(before, centroids):
             break
     return KMeansRun(centroids, _inertia(labels.sums, before, origin, energy))
@@ -254,7 +251,7 @@ def _lloyd_compiled(
         iterate(library, stopped, x.dtype)
         stopped = [run for run in stopped if run.empty]
         for run in stopped:
-            run.centroids.copy_(moved(run.sums, run.centroids, origin, lambda: x))
+            run.centroids.copy_(update_centroids(run.sums, run.centroids, origin, lambda: x))
             run.go_on()
     return [KMeansRun(run.centroids, _inertia(run.sums, run.before, origin, energy)) for run in runs]
 
@@ -273,7 +270,7 @@ def _lloyd_on_gpu(
         for place, (start, empty, same) in enumerate(zip(running, *looks, strict=True)):
             statistics = Statistics(*(t[place] for t in sums))
             if empty:
-                after[place] = moved(statistics, before[place], origin, lambda: x)
+                after[place] = update_centroids(statistics, before[place], origin, lambda: x)
             if left == 0 or (same and not empty):
                 ended[start] = KMeansRun(after[place].clone(), _inertia(statistics, before[place], origin, energy))
             else:
@@ -284,16 +281,11 @@ def _lloyd_on_gpu(
     return [ended[start] for start in range(len(starts))]
 
 
-def _slack(energy: Tensor) -> float:
-    """How much nearer the own centroid must be for a patch not to be looked at."""
-    return SLACK * float(energy.mean().sqrt())
-
-
 def _inertia(sums: Statistics, centroids: Tensor, origin: Tensor, energy: Tensor) -> float:
     """Sum of squared distances to the centroids that were followed last: it follows from the statistics, without looking at a patch."""
     p = (centroids - origin).double()
-    about = energy.sum(dtype=torch.float64) - 2 * (p * sums.total).sum() + sums.mass @ p.square().sum(-1)
-    return max(float(about), 0.0)
+    inertia = energy.sum(dtype=torch.float64) - 2 * (p * sums.total).sum() + sums.mass @ p.square().sum(-1)
+    return max(float(inertia), 0.0)
 
 
 def _means(sums: Statistics, centroids: Tensor, origin: Tensor) -> Tensor:
@@ -301,7 +293,7 @@ def _means(sums: Statistics, centroids: Tensor, origin: Tensor) -> Tensor:
     return (sums.total / sums.mass.unsqueeze(-1).clamp_min(1) + origin.double()).to(centroids)
 
 
-def moved(sums: Statistics, centroids: Tensor, origin: Tensor, sample: Callable[[], Tensor]) -> Tensor:
+def update_centroids(sums: Statistics, centroids: Tensor, origin: Tensor, sample: Callable[[], Tensor]) -> Tensor:
     """New centroids: the means of their patches; an empty one goes to the patch of the sample that is served worst."""
     means = _means(sums, centroids, origin)
     empty = (sums.mass == 0).nonzero().flatten()
@@ -322,7 +314,7 @@ class _Labels:
     def __init__(self, x: Tensor, origin: Tensor, energy: Tensor, n_clusters: int) -> None:
         m, d = x.shape
         self._x, self._origin, self._energy = x, origin, energy
-        self._slack = _slack(energy)
+        self._slack = SLACK * float(energy.mean().sqrt())
         self._label = torch.full((m,), n_clusters, device=x.device)  # none yet
         self._upper = x.new_full((m,), torch.inf)  # on the distance to the own centroid
         self._lower = x.new_zeros(n_clusters, m)  # on the distance to each other one; infinite for the own
@@ -343,8 +335,7 @@ class _Labels:
         near = self._upper + self._slack >= self._lower.amin(0)
         p = centroids - self._origin
         norms = p.square().sum(-1, keepdim=True)
-        step = block_rows(self._x.shape[1], self._x.element_size(), self._x.device.type)
-        for rows in near.nonzero().flatten().split(step):
+        for rows in near.nonzero().flatten().split(_step(self._x)):
             self._look(rows, p, norms)
 
     def _look(self, rows: Tensor, p: Tensor, norms: Tensor) -> None:

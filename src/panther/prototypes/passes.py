@@ -17,17 +17,17 @@ from panther.types import Bag, Openable, Projection
 
 # blocks of the kernel that are read at once: each is walked over in the second cache, and all of them stay in the third
 READ_BLOCKS = {"cpu": 8}
-# a sum beyond this may hold a number whose square is none in float32: its bag is looked through, so many patches at a time
+# a larger sum may hold a number that cannot be squared in float32: its bag is checked, ROWS patches at a time
 SUSPECT, ROWS = 1e15, 4096
 
 
 class PassRequest(NamedTuple):
-    """What a pass has to know of one fit; small enough to send."""
+    """What a pass computes for one fit; small enough to send."""
 
     centroids: Tensor  # (C, d), on the CPU: each worker moves them to the device itself
     origin: Tensor  # (d,)
     projection: Projection
-    measure: bool  # squares as well, and what the bags held
+    measure: bool  # squares and hashes of the features as well
 
     def on(self, device: str) -> tuple[Logits, Tensor]:
         """Assignment and origin, on the device."""
@@ -37,15 +37,15 @@ class PassRequest(NamedTuple):
 
 @dataclass
 class CohortPass:
-    """What one fit learned from one pass."""
+    """Result of one pass for one fit."""
 
-    sums: Statistics | None = None  # added up in the order of the walk, whoever computed them; None: of no bag
+    sums: Statistics | None = None  # added up in the order of the walk, whichever worker computed them; None: of no bag
     slide_mass: dict[str, Tensor] = field(default_factory=dict)
     contents: dict[str, str] = field(default_factory=dict)  # slide or patient -> hash of its features, if measured
     failures: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, sums: Statistics, content: str | None) -> None:
-        """Take in one bag."""
+        """Add one bag."""
         self.slide_mass[name] = sums.mass
         self.sums = sums if self.sums is None else self.sums.merge(sums)
         if content is not None:
@@ -57,37 +57,38 @@ def pass_over(
 ) -> list[CohortPass]:
     """Statistics of all patches of every fit (bags, request).
 
-    Bags are walked over in the order of their names, or ``backwards``: what the walk before has read last is in the page cache still, and
-    of a cohort that is larger than the memory nothing else is.
+    Bags are read in the order of their names, or ``backwards``: the bags that the pass before read last are still in the page cache, and
+    of a cohort larger than the memory no others are.
     """
-    users: dict[Openable, tuple[int, ...]] = dict.fromkeys(in_order(bags for bags, _ in fits), ())
+    fits_of: dict[Openable, tuple[int, ...]] = dict.fromkeys(in_order(bags for bags, _ in fits), ())
     for number, (bags, _) in enumerate(fits):
         for bag in bags:
-            users[bag] += (number,)
-    jobs = list(reversed(users.items()) if backwards else users.items())
+            fits_of[bag] += (number,)
+    jobs = list(reversed(fits_of.items()) if backwards else fits_of.items())
     function = partial(_sums_of_bag, requests=[request for _, request in fits], device=work.device)
     passes = [CohortPass() for _ in fits]
     for (bag, numbers), result in zip(jobs, run(function, jobs, what, work), strict=True):
-        for place, number in enumerate(numbers):
-            sums = str(result.reason) if result.value is None else result.value.sums[place]
+        reasons: list[Statistics | str] = [str(result.reason)] * len(numbers)
+        sums_of_fits, content = result.value or (reasons, None)
+        for number, sums in zip(numbers, sums_of_fits, strict=True):
             if isinstance(sums, str):
                 passes[number].failures[bag.sample] = sums
             else:
-                assert result.value is not None
-                passes[number].add(bag.sample, sums, result.value.content if fits[number][1].measure else None)
-    for one in passes:  # in the order of the names, whatever that of the walk
-        one.slide_mass, one.contents = dict(sorted(one.slide_mass.items())), dict(sorted(one.contents.items()))
-        one.failures = dict(sorted(one.failures.items()))
+                passes[number].add(bag.sample, sums, content if fits[number][1].measure else None)
+    for passed in passes:  # by name, whatever the order of the walk
+        passed.slide_mass, passed.contents = (
+            dict(sorted(passed.slide_mass.items())),
+            dict(sorted(passed.contents.items())),
+        )
+        passed.failures = dict(sorted(passed.failures.items()))
     return passes
 
 
-class _BagSums(NamedTuple):
-    sums: list[Statistics | str]  # of each fit that uses the bag, or why there are none
-    content: str | None
-
-
 @torch.no_grad()
-def _sums_of_bag(job: tuple[Openable, tuple[int, ...]], *, requests: Sequence[PassRequest], device: str) -> _BagSums:
+def _sums_of_bag(
+    job: tuple[Openable, tuple[int, ...]], *, requests: Sequence[PassRequest], device: str
+) -> tuple[list[Statistics | str], str | None]:
+    """Sums of each fit that uses the bag, or why there are none; and the hash of its features where a fit measures."""
     bag = job[0].open()
     wanted = [requests[number] for number in job[1]]
     hashed = HashedRows(bag.features) if any(request.measure for request in wanted) else None
@@ -101,10 +102,10 @@ def _sums_of_bag(job: tuple[Openable, tuple[int, ...]], *, requests: Sequence[Pa
         for place, (request, (assign, origin)) in enumerate(zip(wanted, kernels, strict=True)):
             part = accumulate(request.projection(block), assign, origin, squares=request.measure).statistics
             if not request.measure:
-                part = part._replace(square=part.score.new_zeros(()))  # nobody asked for them, and all sums travel
+                part = part._replace(square=part.score.new_zeros(()))  # unused, and all sums are sent
             before = sums[place]
             sums[place] = part if before is None else before.merge(part)
-    return _BagSums(_checked([s for s in sums if s is not None], bag), None if hashed is None else hashed.digest())
+    return _checked([s for s in sums if s is not None], bag), None if hashed is None else hashed.digest()
 
 
 def _checked(sums: Sequence[Statistics], bag: Bag) -> list[Statistics | str]:
@@ -113,10 +114,8 @@ def _checked(sums: Sequence[Statistics], bag: Bag) -> list[Statistics | str]:
     if any(float(s.total.abs().max()) > SUSPECT for s in sums):  # squares are summed in the last pass only
         fits = all(bool(can_be_squared(bag.features[i : i + ROWS]).all()) for i in range(0, len(bag), ROWS))
         finite = [good and fits for good in finite]
-    why = "" if all(finite) else _why(bag)
-    return [Statistics(*(t.cpu() for t in s)) if good else why for s, good in zip(sums, finite, strict=True)]
-
-
-def _why(bag: Bag) -> str:
-    row = first_bad_row(bag.features)
-    return str(too_large(bag.source) if row is None else not_finite(bag.source, row))
+    reason = ""
+    if not all(finite):
+        row = first_bad_row(bag.features)
+        reason = str(too_large(bag.source) if row is None else not_finite(bag.source, row))
+    return [Statistics(*(t.cpu() for t in s)) if good else reason for s, good in zip(sums, finite, strict=True)]

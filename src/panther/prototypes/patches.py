@@ -1,4 +1,4 @@
-"""What prototypes are learned from: a look at every bag, then a sample of patches drawn uniformly over a cohort.
+"""Training data of prototypes: every bag is opened once for its size and origin, then patches are sampled over the cohort.
 
 All bags of a cohort must agree in dimension, encoder and resolution. Which patches a bag gives depends on the seed, the bag and their number
 alone, every patch being eligible, so folds draw mostly the same ones: they are held once.
@@ -23,7 +23,7 @@ from panther.types import Openable, PatchSpec
 
 
 class BagInfo(NamedTuple):
-    """What one glance at a bag tells."""
+    """Size and origin of a bag, known without reading its patches."""
 
     patches: int
     dim: int
@@ -41,7 +41,7 @@ def scan_bags(bags: Sequence[Openable], work: Work) -> Scan:
 
 
 def look_at(bags: Iterable[Openable], work: Work) -> dict[Openable, ItemResult[BagInfo]]:
-    """What one look at each bag tells."""
+    """Size and origin of each bag."""
     bags = in_order([bags])
     return dict(zip(bags, run(_bag_info, bags, "looking at the files", work), strict=True))
 
@@ -68,9 +68,9 @@ def vote(cohort: Mapping[Openable, ItemResult[BagInfo]]) -> Scan:
 class _Trait(NamedTuple):
     """What all bags of a cohort must have in common."""
 
-    of: Callable[[BagInfo], Any]  # None where a bag does not tell it
-    alike: Callable[[Any, Any], bool]
-    words: Callable[[Any], str]
+    value: Callable[[BagInfo], Any]  # None where it is not known
+    agree: Callable[[Any, Any], bool]
+    describe: Callable[[Any], str]
     remedy: str
 
 
@@ -79,12 +79,14 @@ def _resolution(info: BagInfo) -> PatchSpec | None:
 
 
 TRAITS = (
-    _Trait(lambda info: info.dim, operator.eq, lambda dim: f"{dim} features per patch", "encode all slides alike"),
+    _Trait(
+        lambda info: info.dim, operator.eq, lambda dim: f"{dim} features per patch", "use one encoder for all slides"
+    ),
     _Trait(
         lambda info: info.encoder,
         same_encoder,
         lambda name: f"{name!r} as encoder",
-        "encode all slides alike, or say that these are one encoder with `encoder_name=NAME`",
+        "use one encoder for all slides, or name it with `encoder_name=NAME`",
     ),
     _Trait(
         _resolution,
@@ -96,31 +98,31 @@ TRAITS = (
 
 
 def _outvoted(infos: Mapping[str, BagInfo], trait: _Trait) -> dict[str, str]:
-    """Bags that differ from the majority, and why; where there is none, nobody can say which are meant."""
-    camps: list[list[str]] = []  # bags that are alike
-    for name, info in infos.items():
-        if info.patches and trait.of(info) is not None:
-            camp = next((c for c in camps if trait.alike(trait.of(infos[c[0]]), trait.of(info))), None)
-            if camp is None:
-                camps.append([name])
-            else:
-                camp.append(name)
-    if len(camps) < 2:
+    """Bags that differ from the majority, and why; a cohort without a majority is refused."""
+    values = {name: value for name, info in infos.items() if (value := trait.value(info)) is not None}
+    groups: list[list[str]] = []  # bags whose values agree
+    for name, value in values.items():
+        if infos[name].patches:
+            group = next((group for group in groups if trait.agree(values[group[0]], value)), None)
+            if group is None:
+                groups.append(group := [])
+            group.append(name)
+    if len(groups) < 2:
         return {}
-    camps.sort(key=len, reverse=True)
-    usual = trait.of(infos[camps[0][0]])
-    if len(camps[0]) == len(camps[1]):
-        kinds = " or ".join(f"{trait.words(trait.of(infos[camp[0]]))} (e.g. {camp[0]})" for camp in camps)
-        raise InputError(f"The slides have {kinds}, equally often; give those of one kind: {trait.remedy}.")
+    groups.sort(key=len, reverse=True)
+    usual = values[groups[0][0]]
+    if len(groups[0]) == len(groups[1]):
+        kinds = " or ".join(f"{trait.describe(values[group[0]])} (e.g. {group[0]})" for group in groups)
+        raise InputError(f"features: found {kinds}, equally often, expected one kind; {trait.remedy}")
     return {
-        name: f"{name}: has {trait.words(trait.of(info))}, the cohort {trait.words(usual)}; {trait.remedy}."
-        for name, info in infos.items()
-        if trait.of(info) is not None and not trait.alike(usual, trait.of(info))
+        name: f"{name}: has {trait.describe(value)}, the cohort {trait.describe(usual)}; {trait.remedy}."
+        for name, value in values.items()
+        if not trait.agree(usual, value)
     }
 
 
 def example(failures: Mapping[str, str]) -> str:
-    """One failure to show."""
+    """Number of failures and the first of them."""
     return f"{len(failures)} slides failed; the first: {next(iter(failures.values()))}" if failures else ""
 
 
@@ -168,7 +170,7 @@ def _level(available: np.ndarray, size: int) -> float:
 
 @dataclass(frozen=True)
 class Draw:
-    """How many patches each bag gives: all that is known of a sample before any is read. Equal draws give one and the same sample."""
+    """Plan of a sample: how many patches are taken from each bag. Equal draws give the same sample."""
 
     bags: tuple[Openable, ...]  # those with patches, in the order of their names
     sizes: tuple[int, ...]
@@ -181,9 +183,9 @@ class Draw:
         return sum(self.sizes) * self.dim * 4
 
     def parts(self) -> dict[Hashable, int]:
-        """Memory of what it draws from each bag; draws hold together what they have in common."""
-        each = zip(self.bags, self.sizes, strict=True)
-        return {(bag, size, self.seed): size * self.dim * 4 for bag, size in each}
+        """Memory of the patches of each bag; patches with equal keys are shared by draws."""
+        sizes = zip(self.bags, self.sizes, strict=True)
+        return {(bag, size, self.seed): size * self.dim * 4 for bag, size in sizes}
 
 
 @dataclass
@@ -210,17 +212,9 @@ class PatchSample:
         """Index of each patch's bag in the draw, (m,)."""
         return torch.cat([torch.full((len(part.pick),), part.place) for part in self.parts])
 
-    def add(self, taken: "_Taken", number: int, place: int, name: str) -> None:
-        """Take in what draw ``number`` of a bag has taken."""
-        why = taken.unusable[number]
-        if why is None:
-            self.parts.append(_Part(taken.rows, taken.picks[number], place))
-        else:
-            self.failures[name] = why
-
 
 class _Part(NamedTuple):
-    """What a sample has of one bag."""
+    """Patches of one bag in a sample."""
 
     rows: Tensor  # (n, d), of all samples
     pick: Tensor  # those of this one
@@ -252,13 +246,14 @@ def draw_patches(draws: Sequence[Draw], work: Work) -> list[PatchSample]:
         for bag in bags
         if takers[bag]
     ]
-    for result in run(_take, jobs, "sampling patches", work):
-        bag = jobs[result.index][0]
-        for pick, (number, place) in enumerate(takers[bag]):
-            if result.value is None:
-                samples[number].failures[bag.sample] = str(result.reason)
+    for (bag, _), result in zip(jobs, run(_take, jobs, "sampling patches", work), strict=True):
+        reasons: list[Tensor | str] = [str(result.reason)] * len(takers[bag])
+        rows, picks = result.value or (torch.empty(0), reasons)
+        for pick, (number, place) in zip(picks, takers[bag], strict=True):
+            if isinstance(pick, str):
+                samples[number].failures[bag.sample] = pick
             else:
-                samples[number].add(result.value, pick, place, bag.sample)
+                samples[number].parts.append(_Part(rows, pick, place))
     return samples
 
 
@@ -282,28 +277,22 @@ def check_enough(sample: Sized, failures: Mapping[str, str], least: int) -> None
         raise InputError(f"n_prototypes: {least} exceeds the {len(sample)} patches. {example(failures)}".rstrip())
 
 
-class _Taken(NamedTuple):
-    """Rows of one bag for all draws; what several draws share travels once."""
-
-    rows: Tensor  # (n, d)
-    picks: list[Tensor]  # of each draw, indices into `rows`
-    unusable: list[str | None]  # of each draw, what is wrong with its rows of the bag
-
-
-def _take(job: tuple[Openable, tuple[tuple[int, int], ...]]) -> _Taken:
+def _take(job: tuple[Openable, tuple[tuple[int, int], ...]]) -> tuple[Tensor, list[Tensor | str]]:
+    """Rows of one bag for all draws (size, seed), and the indices of each draw into them, or why its rows cannot be used."""
     ref, draws = job
     bag = ref.open()
     chosen = [choose_rows(ref.sample, len(bag), size, seed) for size, seed in draws]
-    index = torch.cat(chosen).unique()
+    index = torch.cat(chosen).unique()  # rows that several draws share are sent once
     rows = take(bag.features, index)
     single = rows.float()  # float64 holds numbers that this does not
     finite, fits = torch.isfinite(rows).all(-1), can_be_squared(single)
-    picks = [torch.searchsorted(index, rows_of_draw) for rows_of_draw in chosen]
-    return _Taken(single, picks, [_unusable(bag.source, index[p], finite[p], fits[p]) for p in picks])
-
-
-def _unusable(source: str, index: Tensor, finite: Tensor, fits: Tensor) -> str | None:
-    """What is wrong with these rows of a bag, if anything is: with their numbers, or only with their size."""
-    if not bool(finite.all()):
-        return str(not_finite(source, int(index[~finite][0])))
-    return None if bool(fits.all()) else str(too_large(source))
+    picks: list[Tensor | str] = []
+    for rows_of_draw in chosen:
+        pick = torch.searchsorted(index, rows_of_draw)
+        if not bool(finite[pick].all()):
+            picks.append(str(not_finite(bag.source, int(rows_of_draw[~finite[pick]][0]))))
+        elif not bool(fits[pick].all()):
+            picks.append(str(too_large(bag.source)))
+        else:
+            picks.append(pick)
+    return single, picks

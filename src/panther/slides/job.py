@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from panther.engine import HERE, ItemResult, Work, map_slides
+from panther.engine import LOCAL, ItemResult, Work, map_slides
 from panther.errors import InputError
 from panther.slides.cache import SlideCache, remove_copy
 from panther.slides.listing import SlideRef
@@ -152,7 +152,7 @@ def run_job(
     steps: Iterable[Step],
     job: Job,
     *,
-    work: Work = HERE,
+    work: Work = LOCAL,
     problems: Mapping[str, str] | None = None,
     before: JobReport | None = None,
     cache: SlideCache | None = None,

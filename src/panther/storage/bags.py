@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from panther.engine import HERE, Work, stream
+from panther.engine import LOCAL, Work, stream
 from panther.errors import InputError, NotABagError, not_finite
 from panther.patches import encoder_words, in_common, same_encoder
 from panther.rows import as_matrix
@@ -368,7 +368,7 @@ def finite_content(sample: Openable) -> str:
 
 
 def fingerprint_all(
-    samples: Mapping[str, Openable], file: Path, work: Work = HERE
+    samples: Mapping[str, Openable], file: Path, work: Work = LOCAL
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Hash of the features behind every name, and the reason of each that cannot be read or holds NaN.
 

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from panther.engine import HERE, Work, collect
+from panther.engine import LOCAL, Work, collect
 from panther.errors import InputError, NotABagError, not_finite
 from panther.machine import reading
 from panther.statistics import first_bad_row
@@ -34,7 +34,7 @@ def survey(path: Path, *, deep: bool = False) -> dict[str, Any]:
 
 
 def survey_all(
-    path: Path, files: Sequence[Path], *, deep: bool = False, work: Work = HERE
+    path: Path, files: Sequence[Path], *, deep: bool = False, work: Work = LOCAL
 ) -> tuple[dict[Path, dict[str, Any]], dict[str, str]]:
     """Describe the ``files`` of a folder; also the problems, by file, or by slide where one is there twice."""
     values, failures = collect(partial(survey, deep=deep), files, "inspecting", work)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from panther.cohort.covariates import fit_covariates
 from panther.cohort.targets import Classes
-from panther.engine import HERE, Work, map_all
+from panther.engine import LOCAL, Work, map_all
 from panther.evaluation.intervals import (
     Interval,
     Resampled,
@@ -43,7 +43,7 @@ from panther.study.sureness import judge_sureness
 from panther.study.training import StudyRun
 
 
-def evaluate(run: StudyRun, *, work: Work = HERE) -> Results:
+def evaluate(run: StudyRun, *, work: Work = LOCAL) -> Results:
     """Judge all predictions of a study."""
     study, population = run.study, run.population
     groups_by = subgroups(study, population)

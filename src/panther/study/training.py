@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from panther.engine import HERE, Work, stream
+from panther.engine import LOCAL, Work, stream
 from panther.errors import InputError, listed, note
 from panther.models.blocks import reads_coordinates
 from panther.prototypes.patches import scan_bags
@@ -51,7 +51,7 @@ class StudyRun:
     shuffled: tuple[Trained, ...] = ()  # the same on shuffled tissue, of rows that read where patches lie
 
 
-def train_all(study: Study, folder: Path, work: Work = HERE) -> StudyRun:
+def train_all(study: Study, folder: Path, work: Work = LOCAL) -> StudyRun:
     """Run every job of a study whose results are not in ``folder`` yet."""
     population, features, failures = _gather_readable(study, folder / "cache" / "fingerprints.json", work)
     # what could be read

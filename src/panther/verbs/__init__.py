@@ -79,7 +79,8 @@ def _checked(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[st
         return _validator(function)(**arguments)
     except ValidationError as error:
         name = str(error.errors()[0]["loc"][0])
-        expected = [one["msg"] for one in error.errors(include_url=False) if one["loc"][0] == name]
+        problems = error.errors(include_url=False)
+        expected = [problem["msg"] for problem in problems if problem["loc"][0] == name]
         raise InputError(format_invalid(name, arguments[name], expected)) from None
 
 

@@ -1,5 +1,6 @@
 """`panther attribute` and `panther kaplan-meier`."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
@@ -134,7 +135,7 @@ def attribute(
 
 @verb("kaplan-meier", "Look")
 def kaplan_meier(
-    proportions: Annotated[Any, p.option(text=p.as_path, metavar="FILE")],
+    proportions: Annotated[Any, p.option(text=Path, metavar="FILE")],
     table: p.RequiredTable,
     survival: p.Survival = None,
     *,

@@ -111,8 +111,8 @@ def train_tissue_classifier(
 def concordance(
     features: p.Features,
     prototypes: p.RequiredPrototypes,
-    classifier: Annotated[Any, p.option(text=p.as_path, metavar="FILE")] = None,
-    patch_labels: Annotated[Any, p.option(text=p.as_path, metavar="FILE")] = None,
+    classifier: Annotated[Any, p.option(text=Path, metavar="FILE")] = None,
+    patch_labels: Annotated[Any, p.option(text=Path, metavar="FILE")] = None,
     slides: p.SlideImages = None,
     names: p.PrototypeNames = None,
     output: p.RequiredFolder = None,

@@ -88,7 +88,7 @@ def embed_cohort(
     """
     from panther.aggregators.embed import Embedder, basis_of, embed_grid
     from panther.engine import open_work
-    from panther.prototypes.centre import with_sites_of
+    from panther.prototypes.centre import add_sites
     from panther.storage.bags import Reading
     from panther.storage.clinical import Columns, select_slides
     from panther.storage.embeddings import check_columns, write_embeddings
@@ -112,7 +112,7 @@ def embed_cohort(
     notes = list(chosen.notes)
     with open_work(workers, chosen.refs, device=device) as work:
         if fitted is not None and fitted.alignment is not None:
-            fitted, more = with_sites_of(fitted, chosen.refs, chosen.table, work)
+            fitted, more = add_sites(fitted, chosen.refs, chosen.table, work=work)
             notes += more
         embedder = Embedder(basis_of(fitted, chosen.refs), method, settings)
         (embeddings,) = embed_grid(chosen.refs, [embedder], work)

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 @verb("map", "Look")
 def make_map(
-    source: Annotated[Any, p.option(text=p.as_path, metavar="FEATURES|SLIDE")],
+    source: Annotated[Any, p.option(text=Path, metavar="FEATURES|SLIDE")],
     prototypes: p.PrototypesLike = None,
-    model: Annotated[Any, p.option(panel=p.PROTOTYPES, text=p.as_path, metavar="FILE")] = None,
+    model: Annotated[Any, p.option(panel=p.PROTOTYPES, text=Path, metavar="FILE")] = None,
     slides: p.SlideImages = None,
     names: p.PrototypeNames = None,
     output: p.RequiredFolder = None,
     *,
-    features: Annotated[Any, p.option(panel=p.SLIDES, text=p.as_path, metavar="PATH")] = None,
+    features: Annotated[Any, p.option(panel=p.SLIDES, text=Path, metavar="PATH")] = None,
     method: p.Method = "panther",
     preset: p.Preset = None,
     prototype: Annotated[int | str | None, p.option(panel=p.PICTURES, metavar="C")] = None,

@@ -130,7 +130,7 @@ def train(
     from panther.models.fitting import Clinic, check_prototypes, make_recipe, train_model
     from panther.models.model import save_model
     from panther.prototypes import KMeansSettings
-    from panther.prototypes.centre import with_sites_of
+    from panther.prototypes.centre import add_sites
     from panther.storage.bags import Reading, as_bags
     from panther.storage.clinical import Columns, read_clinical, refuse_whole_split, without_features
     from panther.store import check_output
@@ -156,7 +156,7 @@ def train(
         changes = {"seed": seed, "device": work.device} | ({} if epochs is None else {"epochs": epochs})
         recipe = replace(recipe, training=recipe.training.changed(changes))
         if fitted is not None:
-            fitted, more = with_sites_of(fitted, bags, clinical, work)
+            fitted, more = add_sites(fitted, bags, clinical, work=work)
             notes = [*notes, *more]
         patients = {sample.id: sample.patient for sample in cohort.samples}
         model, failures = train_model(

@@ -17,10 +17,6 @@ SLIDES, OUTCOME, PATCHES, PROTOTYPES, METHOD, FOLDS, ENCODER, PICTURES, RUNNING 
 )
 
 
-def _converter(convert: Callable[[str], Any]) -> Callable[[Any, Sequence[Any]], Any]:
-    return lambda _, tokens: convert(tokens[0].value)
-
-
 def split_names(value: Any) -> Any:
     """`A,B,C` as a list; lists as they are."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
@@ -72,9 +68,12 @@ def names_of(*sources: str) -> Callable[[Any], list[str]]:
     """Completion: the names in registries or mappings (module:name), imported when Tab is pressed."""
 
     def complete(_: Any) -> list[str]:
-        known = [getattr(import_module(module), name) for module, _, name in (s.partition(":") for s in sources)]
-        known = [getattr(one, "names", one) for one in known]
-        return [name for one in known for name in (one() if callable(one) else one)]
+        names: list[str] = []
+        for module, _, name in (source.partition(":") for source in sources):
+            source = getattr(import_module(module), name)
+            source = getattr(source, "names", source)
+            names += source() if callable(source) else source
+        return names
 
     return complete
 
@@ -88,23 +87,16 @@ def option(
     **more: Any,
 ) -> Parameter:
     """How a parameter looks on the command line; its help is its entry in the docstring of the verb, or ``help``; ``text`` converts what is typed."""
-    how: dict[str, Any] = {"help": help, "group": panel, "alias": short, **more}
+    options: dict[str, Any] = {"help": help, "group": panel, "alias": short, **more}
     if text is not None:
-        how |= {"converter": _converter(text), "n_tokens": 1, "accepts_keys": False}
-    return Parameter(**{name: value for name, value in how.items() if value is not None})
-
-
-def as_path(text: str) -> Path:
-    """A path, where Python also takes values in memory."""
-    return Path(text)
+        options |= {"converter": lambda _, tokens: text(tokens[0].value), "n_tokens": 1, "accepts_keys": False}
+    return Parameter(**{name: value for name, value in options.items() if value is not None})
 
 
 POSITIONAL = "positional"  # marks a parameter that the command takes without its name, though it may be left out
 
 # generic forms of values
-Names = Annotated[
-    list[str] | None, BeforeValidator(split_names), option(text=split_names, metavar="A,B,C")
-]  # one after the other
+Names = Annotated[list[str] | None, BeforeValidator(split_names), option(text=split_names, metavar="A,B,C")]
 Switch = Annotated[bool, option()]
 Count = Annotated[int, Field(ge=1, strict=True)]
 Seed = Annotated[
@@ -126,27 +118,25 @@ Shares = Annotated[
 ]
 
 # input and output; in Python also values in memory
-Features = Annotated[
-    Any, option("Feature file, or folder of them (searched in depth).", text=as_path, metavar="FEATURES")
-]
-PrototypesLike = Annotated[Any, option("Prototype file.", panel=PROTOTYPES, short="-p", text=as_path, metavar="FILE")]
+Features = Annotated[Any, option("Feature file, or folder of them (searched in depth).", text=Path, metavar="FEATURES")]
+PrototypesLike = Annotated[Any, option("Prototype file.", panel=PROTOTYPES, short="-p", text=Path, metavar="FILE")]
 RequiredPrototypes = Annotated[
-    Any, option("Prototype file.", panel=PROTOTYPES, short="-p", text=as_path, required=True, metavar="FILE")
+    Any, option("Prototype file.", panel=PROTOTYPES, short="-p", text=Path, required=True, metavar="FILE")
 ]
-ModelLike = Annotated[Any, option("Model file of `panther train`.", text=as_path, metavar="MODEL")]
+ModelLike = Annotated[Any, option("Model file of `panther train`.", text=Path, metavar="MODEL")]
 TableLike = Annotated[
     Any,
     option(
         "Clinical table (CSV, TSV, parquet) with slide_id and case_id, or a folder of split tables (one fold).",
         panel=SLIDES,
-        text=as_path,
+        text=Path,
         metavar="FILE",
     ),
 ]
 RequiredTable = Annotated[
-    Any, option("Clinical table (CSV, TSV, parquet).", panel=SLIDES, text=as_path, required=True, metavar="FILE")
+    Any, option("Clinical table (CSV, TSV, parquet).", panel=SLIDES, text=Path, required=True, metavar="FILE")
 ]
-Folder = Annotated[Any, option(text=as_path, metavar="FOLDER")]
+Folder = Annotated[Any, option(text=Path, metavar="FOLDER")]
 OutputFile = Annotated[Path | None, option("File to write.", short="-o", metavar="FILE")]
 OutputFolder = Annotated[Path | None, option("Folder to write to.", short="-o", metavar="FOLDER")]
 RequiredFile = Annotated[Path | None, option("File to write.", short="-o", required=True, metavar="FILE")]
@@ -166,7 +156,7 @@ EncoderName = Annotated[
 ]
 MixedResolution = Annotated[bool, option("Accept patches of different resolutions.", panel=SLIDES)]
 SlideImages = Annotated[
-    Any, option("Slide images: a file, or a folder matched by name.", panel=SLIDES, text=as_path, metavar="PATH")
+    Any, option("Slide images: a file, or a folder matched by name.", panel=SLIDES, text=Path, metavar="PATH")
 ]
 SlideMpp = Annotated[
     float | None,
@@ -218,7 +208,7 @@ Preset = Annotated[
 # pictures
 PrototypeNames = Annotated[
     Any,
-    option("Names of prototypes: YAML (C2: tumour) or CSV (C2,tumour).", panel=PICTURES, text=as_path, metavar="FILE"),
+    option("Names of prototypes: YAML (C2: tumour) or CSV (C2,tumour).", panel=PICTURES, text=Path, metavar="FILE"),
 ]
 MaxSide = Annotated[int, Field(ge=64, le=16384), option("Longest side of a picture, pixels.", panel=PICTURES)]
 Background = Annotated[

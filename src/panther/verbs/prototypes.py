@@ -70,9 +70,9 @@ def fit_prototypes(
     passes : int
         Lloyd passes over all patches of the cohort afterwards.
     normalise
-        L2 normalisation, and dimensions that features are reduced to, first.
+        L2-normalise features first.
     pca
-        Reduce features to that many dimensions first.
+        Number of dimensions that features are reduced to first.
     centre : str, optional
         Subtract the mean of each "slide", or of each "site" (requires a table), first.
     memory_gb : float
@@ -240,8 +240,8 @@ def choose_c(
 
 @verb("compare-prototypes", PANEL)
 def compare_prototypes(
-    first: Annotated[Any, p.option(text=p.as_path, metavar="A")],
-    second: Annotated[Any, p.option(text=p.as_path, metavar="B")],
+    first: Annotated[Any, p.option(text=Path, metavar="A")],
+    second: Annotated[Any, p.option(text=Path, metavar="B")],
     *,
     plot: p.Plot = None,
     allow_mixed_resolution: p.MixedResolution = False,

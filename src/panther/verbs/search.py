@@ -19,7 +19,7 @@ Way = Literal["pi", "mixture", "cosine", "euclidean"]
 
 @verb("similar", "Look")
 def similar(
-    embeddings: Annotated[Any, p.option(text=p.as_path, metavar="FILE")],
+    embeddings: Annotated[Any, p.option(text=Path, metavar="FILE")],
     query: Annotated[Any, p.option(text=str, required=True, metavar="NAME|FILE")],
     k: Annotated[int, Field(ge=1, le=1_000_000, strict=True), p.option(name=["--neighbours", "-k"])] = 10,
     *,
@@ -32,7 +32,7 @@ def similar(
     same_patient: Annotated[bool, p.option(panel=p.SLIDES)] = False,
     leave_site_out: p.LeaveSiteOut = False,
     names: p.PrototypeNames = None,
-    features: Annotated[Any, p.option(panel=p.PICTURES, text=p.as_path, metavar="PATH")] = None,
+    features: Annotated[Any, p.option(panel=p.PICTURES, text=Path, metavar="PATH")] = None,
     slides: p.SlideImages = None,
     max_side: p.MaxSide = 1024,
     output: p.OutputFolder = None,

@@ -17,7 +17,7 @@ LARGE = 30e6  # bytes above which mail servers refuse
 
 @verb("run", PANEL)
 def run_study(
-    study: Annotated[Any, p.option(text=p.as_path, metavar="STUDY")],
+    study: Annotated[Any, p.option(text=Path, metavar="STUDY")],
     output: p.RequiredFolder = None,
     *,
     workers: p.Workers = "auto",
@@ -92,7 +92,7 @@ def run_study(
 
 @verb("report", PANEL)
 def make_report(
-    run: Annotated[Any, p.option(text=p.as_path, metavar="RUN")],
+    run: Annotated[Any, p.option(text=Path, metavar="RUN")],
     *,
     atlas: p.Folder = None,
     maps: p.Folder = None,

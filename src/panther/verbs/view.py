@@ -28,7 +28,7 @@ def view(
     prototypes: Annotated[
         list[Path] | None, BeforeValidator(p.as_list), p.option(panel=p.PROTOTYPES, short="-p")
     ] = None,
-    features: Annotated[Any, p.option(panel=p.SLIDES, text=p.as_path, metavar="PATH")] = None,
+    features: Annotated[Any, p.option(panel=p.SLIDES, text=Path, metavar="PATH")] = None,
     slides: p.SlideImages = None,
     embeddings: Annotated[Path | None, p.option(metavar="FILE")] = None,
     study: Annotated[Path | None, p.option(metavar="FOLDER")] = None,

@@ -8,7 +8,7 @@ from os.path import realpath  # Path.resolve() raises for a link onto itself
 from pathlib import Path
 from typing import NamedTuple
 
-from panther.engine import HERE, Work, collect, map_all
+from panther.engine import LOCAL, Work, collect, map_all
 from panther.errors import InputError
 from panther.explain.scene import is_slide
 from panther.models.model import load_model, read_about
@@ -126,7 +126,7 @@ class Inputs:
 NO_INPUTS = Inputs()
 
 
-def find_contents(place: Path, inputs: Inputs = NO_INPUTS, work: Work = HERE) -> Contents:
+def find_contents(place: Path, inputs: Inputs = NO_INPUTS, work: Work = LOCAL) -> Contents:
     """Search ``place`` for everything that the viewer can show; files that could crash their library are opened by ``work``."""
     _check(place, inputs, work)
     opened = (place, *inputs.paths)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 from weakref import finalize
 
-from panther.engine import HERE, Work, map_all, name_of
+from panther.engine import LOCAL, Work, map_all, name_of
 from panther.errors import InputError
 from panther.explain.scene import MapSettings
 from panther.slides import Slide, open_slide
@@ -143,7 +143,7 @@ class Workbench:
     ) -> None:
         self.contents = contents
         self.settings = settings or MapSettings()
-        self.work = HERE if executor is None else Work(executor)
+        self.work = LOCAL if executor is None else Work(executor)
         self.long_work = self.work if long_executor is None else Work(long_executor)
         self.shared: LruCache[Any] = LruCache(SETS)  # galleries of prototypes, used by several pages
         self._prototypes: LruCache[Prototypes] = LruCache(SETS)

@@ -66,11 +66,11 @@ def _length(number: int, more: bytes) -> int:
 
 def test_a_worker_of_another_version_is_refused(cluster, monkeypatch):
     monkeypatch.setattr("panther.cluster.__version__", "0.0.1")
-    with open_cluster(cluster.scheduler_address) as executor, pytest.raises(InputError, match=r"this command 0\.0\.1"):
+    with open_cluster(cluster.scheduler_address) as executor, pytest.raises(InputError, match=r"0\.0\.1"):
         list(map_slides(abs, range(3), executor))
 
 
-def test_work_for_a_gpu_goes_to_who_announces_one_and_other_work_to_the_others():
+def test_work_for_a_gpu_goes_to_workers_with_one_and_other_work_to_the_others():
     team = {"a": 1, "b": 1, "c": 1}
     assert placement(team, {"b"}, 1) == {"resources": {GPU: 1}}
     assert placement(team, {"b"}, 0) == {"workers": ["a", "c"], "allow_other_workers": True}
@@ -78,7 +78,7 @@ def test_work_for_a_gpu_goes_to_who_announces_one_and_other_work_to_the_others()
     assert placement({"b": 1}, {"b"}, 0) == {}  # nobody else is there
 
 
-def test_a_scheduler_that_does_not_answer_or_has_no_workers_is_told_in_a_sentence(monkeypatch):
+def test_a_scheduler_that_does_not_answer_or_has_no_workers_is_named(monkeypatch):
     from panther import cluster
 
     monkeypatch.setattr(cluster, "ANSWER", 0.5)
@@ -90,7 +90,7 @@ def test_a_scheduler_that_does_not_answer_or_has_no_workers_is_told_in_a_sentenc
 
 
 @pytest.mark.slow
-def test_a_scheduler_that_goes_away_is_told_in_a_sentence(tmp_path):
+def test_loss_of_the_scheduler_is_reported(tmp_path):
     with dask_workers(1) as local, open_cluster(local.scheduler_address) as executor:
         results = map_slides(partial(noted, log=tmp_path), map(str, range(10_000)), executor)
         next(results)

@@ -39,7 +39,7 @@ def slurm(tmp_path, monkeypatch) -> Path:
     return folder
 
 
-def test_a_job_asks_for_what_the_file_says(slurm, tmp_path):
+def test_a_job_requests_the_resources_of_the_file(slurm, tmp_path):
     pytest.importorskip("dask_jobqueue")
     file = tmp_path / "options.yaml"
     file.write_text(
@@ -93,7 +93,7 @@ def test_the_command_needs_a_file_of_options_and_an_sbatch(tmp_path, monkeypatch
         pass
 
 
-def test_what_slurm_refuses_is_told_before_anything_waits(slurm):
+def test_jobs_that_slurm_refuses_are_reported_before_the_work(slurm):
     pytest.importorskip("dask_jobqueue")
     (slurm / "refuse").touch()
     with pytest.raises(InputError, match="invalid partition specified: moon"), slurm_cluster(SlurmOptions.parse(LEAST)):

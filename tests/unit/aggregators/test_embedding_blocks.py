@@ -12,7 +12,7 @@ from mixture_bags import mixture_bag
 from panther import Panther, store
 from panther.aggregators import build, panther
 from panther.aggregators.embed import Embedder, embed, embed_grid
-from panther.engine import HERE
+from panther.engine import LOCAL
 from panther.errors import InputError
 from panther.models.blocks import Block
 from panther.models.settings import Named
@@ -140,7 +140,7 @@ def test_the_mixture_and_its_blocks_share_one_fit_in_any_order(monkeypatch: pyte
     plain, space = Embedder(PROTOTYPES), Embedder(PROTOTYPES, "panther", {"blocks": ["space"]})
     for embedders in ([plain, space], [space, plain]):
         fits.clear()
-        tables = list(embed_grid(as_bags([a_bag()]).refs, embedders, HERE))
+        tables = list(embed_grid(as_bags([a_bag()]).refs, embedders, LOCAL))
         assert len(fits) == 1
         alone = [embed(a_bag(), PROTOTYPES, **e.options).vector.numpy() for e in embedders]
         for table, vector in zip(tables, alone, strict=True):

@@ -13,7 +13,7 @@ from panther import store
 from panther.aggregators import aggregators, build, embed_bags, panther, pooling, sharing
 from panther.aggregators.embed import Embedder, embed_grid
 from panther.aggregators.sharing import placed
-from panther.engine import HERE, open_work
+from panther.engine import LOCAL, open_work
 from panther.errors import InputError
 from panther.mixture import fit as fitting
 from panther.storage.bags import as_bags, list_bags
@@ -60,7 +60,7 @@ def count_calls(monkeypatch, module, name):
     return calls
 
 
-def tables_of(listing, embedders=EMBEDDERS, work=HERE):
+def tables_of(listing, embedders=EMBEDDERS, work=LOCAL):
     return list(embed_grid(as_bags(listing).refs, embedders, work))
 
 

@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from panther.cli import build_app
 from panther.cohort.outcomes import ENDPOINTS
 from panther.encoders import encoders
 from panther.mil import networks
@@ -40,20 +39,3 @@ def offered(*words):
 def test_a_shell_is_offered_the_values_of_an_option(words, values):
     assert values
     assert offered(*words) == values
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_shell_has_a_script(shell):
-    script = build_app().generate_completion(shell=shell)
-    assert "__complete" in script
-    assert "--n-prototypes" in script
-
-
-def test_commands_are_offered_without_loading_anything_heavy():
-    code = (
-        "import sys\nfrom panther.cli import main\n"
-        "try:\n    main(['__complete', 'study', ''])\nexcept SystemExit:\n    pass\n"
-        "print(sorted({'torch', 'numpy', 'pandas', 'h5py'} & set(sys.modules)))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from running import Runner, embed, make_cohort
+from running import embed
 
 from panther import engine
 from panther.errors import InputError, Note
@@ -87,9 +87,7 @@ def test_a_large_job_on_a_gpu_leaves_a_core_to_the_process_that_collects(cores, 
     assert engine.count_processes("auto", None, "cpu") == cores
 
 
-def test_a_refused_device_names_the_parameter(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    make_cohort(tmp_path)
-    _, err = Runner(monkeypatch, capsys)(*embed("--device", "moon"), code=2)
+def test_a_refused_device_names_the_parameter(panther, cohort):
+    _, err = panther(*embed("--device", "moon"), code=2)
     assert err.startswith("panther: device: moon")
     assert err.count("\n") == 1

@@ -5,21 +5,9 @@ import sys
 
 import anndata
 import numpy as np
-import pytest
-from running import Runner, embed, make_cohort, save, strict_json
+from running import embed, save, strict_json
 
 from panther.storage.prototypes import load_prototypes
-
-
-@pytest.fixture
-def panther(monkeypatch, capsys):
-    return Runner(monkeypatch, capsys)
-
-
-@pytest.fixture
-def cohort(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return make_cohort(tmp_path)
 
 
 def test_a_slide_of_another_dimension_is_left_out_and_named(panther, cohort):

@@ -5,14 +5,9 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 from PIL import Image
-from running import Runner, strict_json
+from running import strict_json
 
 FEATURES = "job/20x_256px_0px_overlap/features_lite0"
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    return Runner(monkeypatch, capsys)
 
 
 @pytest.fixture
@@ -29,70 +24,43 @@ def slide(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_commands_of_the_readme_lead_from_a_slide_to_an_embedding(slide, run):
-    out, _ = run("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1)
-    assert "1 of 1 slides done" in out
-    about = strict_json(run("inspect", FEATURES, "--json")[0])["files"][f"{FEATURES}/slide.h5"]
-    assert (about["encoder"], about["dim"], about["format"]) == ("lite0", 1280, "trident")
-    assert about["patches"] >= 9
-    run("prototypes", FEATURES, "-C", 2, "-o", "p.safetensors", "-j", 1)
-    run("embed", FEATURES, "-p", "p.safetensors", "-o", "s.h5ad", "-j", 1)
-    run(
-        "map",
-        "slide.png",
-        "--slide-mpp",
-        0.5,
-        "--features",
-        f"{FEATURES}/slide.h5",
-        "-p",
-        "p.safetensors",
-        "-o",
-        "maps",
-    )
-    assert (slide / "maps/slide.map.png").read_bytes().startswith(b"\x89PNG")
-    import anndata
-
-    shares = anndata.read_h5ad("s.h5ad").obsm["pi"][0]
-    assert 0.25 < shares.min() < shares.max() < 0.75  # the two tissues cover about the same area
-
-
-def test_a_second_run_has_nothing_to_do_and_another_encoder_is_refused_before_the_work(slide, run, monkeypatch):
-    run("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1)
+def test_a_second_run_has_nothing_to_do_and_another_encoder_is_refused_before_the_work(slide, panther, monkeypatch):
+    panther("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1)
     before = (slide / FEATURES / "slide.h5").stat().st_mtime_ns
-    out, _ = run("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1)
+    out, _ = panther("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1)
     assert "(1 were done already)" in out
     assert (slide / FEATURES / "slide.h5").stat().st_mtime_ns == before
     monkeypatch.setattr("panther.encoders.step.load_encoder", lambda *_, **__: pytest.fail("nobody needs it"))
-    run("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1)
-    _, err = run("slides", "slide.png", "-o", "other", "--slide-mpp", 0.5, "--encoder", "nonesuch", code=2)
+    panther("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1)
+    _, err = panther("slides", "slide.png", "-o", "other", "--slide-mpp", 0.5, "--encoder", "nonesuch", code=2)
     assert "nonesuch" in err
     assert not (slide / "other").exists()
-    run("slides", "slide.png", "-o", "other", "--slide-mpp", 0.5, "--steps", "features,paint", code=2)
+    panther("slides", "slide.png", "-o", "other", "--slide-mpp", 0.5, "--steps", "features,paint", code=2)
 
 
-def test_an_encoder_without_weights_is_refused_before_the_work(slide, run):
+def test_an_encoder_without_weights_is_refused_before_the_work(slide, panther):
     given = ("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "-j", 1)
     (slide / "wrong.pth").write_bytes(b"no weights")
     for wrong, words in (
         (("--encoder", "ctranspath"), "`weights=FILE`"),
         (("--encoder", "resnet50", "--weights", "wrong.pth"), "wrong.pth"),
     ):
-        _, err = run(*given, *wrong, code=2)
+        _, err = panther(*given, *wrong, code=2)
         assert words in err
     assert not (slide / "job").exists()
 
 
-def test_a_dry_run_with_an_encoder_tells_bytes_and_time_of_that_encoder(slide, run):
+def test_a_dry_run_with_an_encoder_estimates_its_bytes_and_time(slide, panther):
     command = ("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1, "--dry-run")
-    told = strict_json(run(*command, "--json")[0])
+    told = strict_json(panther(*command, "--json")[0])
     assert told["feature_bytes_1280"] == told["patches"] * (2 * 1280 + 16)
     assert "feature_bytes_1024" not in told
     assert told["encode_seconds"] > 0
-    assert "to encode them" in run(*command)[0]
+    assert "to encode them" in panther(*command)[0]
     assert not (slide / "job").exists()
 
 
-def test_progress_counts_patches_and_reaches_the_end_also_when_half_was_done_before(slide, run, monkeypatch):
+def test_progress_counts_patches_and_reaches_the_end_also_when_half_was_done_before(slide, panther, monkeypatch):
     """One slide of one is no progress; what an earlier run has encoded counts when its slide is finished."""
     advanced = []
 
@@ -109,10 +77,10 @@ def test_progress_counts_patches_and_reaches_the_end_also_when_half_was_done_bef
     monkeypatch.setattr("panther.progress.bar", bar)
     command = ("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1)
     monkeypatch.setattr("panther.cli.track", lambda items, what, total: items)
-    run(*command)
+    panther(*command)
     total, *steps, rest = advanced
     assert -total == sum(steps) >= 9
     assert (len(steps), rest) == (-(-sum(steps) // 8), 0)  # in batches of 8
     advanced.clear()
-    run(*command)
+    panther(*command)
     assert advanced == [total, -total]

@@ -49,7 +49,7 @@ WORK = {
 
 
 @pytest.mark.parametrize("name", WORK)
-def test_bags_of_a_generator_give_what_those_of_a_list_give(name, fitted, model):
+def test_bags_of_a_generator_give_the_result_of_a_list(name, fitted, model):
     once = (bag for bag in BAGS)
     of_generator, of_list = (WORK[name](bags, fitted, model) for bags in (once, BAGS))
     np.testing.assert_array_equal(np.asarray(of_generator), np.asarray(of_list))

@@ -10,21 +10,13 @@ import anndata
 import h5py
 import numpy as np
 import pytest
-import torch
-from running import Runner
 
 from panther import load_prototypes, open_bag, save_prototypes
 from panther.cli import main
 from panther.models.model import load_model
-from panther.storage.embeddings import EmbeddingTable
 from panther.types import PatchSpec
 
 MIXED = "--allow-mixed-resolution"
-
-
-@pytest.fixture
-def panther(monkeypatch, capsys):
-    return Runner(monkeypatch, capsys)
 
 
 def write_bags(folder: Path, names: Iterable[str], magnification: float | None = 20, encoder: str = "uni_v1") -> None:
@@ -105,12 +97,6 @@ def test_the_few_of_another_resolution_are_left_out_and_named(lab, panther, comm
     assert "b0: has patches of 256 px at 1 um/px (256 um), the cohort patches of 256 px at 0.5 um/px" in err
 
 
-def test_choose_c_looks_at_resolutions_too(lab, panther):
-    pooled(lab / "both", 6, 6)
-    _, err = panther("choose-c", "both", "--range", "2:3", code=2)
-    assert "equally often" in err
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -124,7 +110,7 @@ def test_choose_c_looks_at_resolutions_too(lab, panther):
     ],
     ids=lambda command: "_".join(map(str, command[:2])),
 )
-def test_what_was_made_at_20x_refuses_bags_of_10x(lab, panther, command):
+def test_prototypes_and_models_of_20x_refuse_bags_of_10x(lab, panther, command):
     _, err = panther(*command, code=2)
     assert "b0.h5: its patches are of 256 px at 1 um/px (256 um)" in err
     assert "patches of 256 px at 0.5 um/px (128 um)" in err
@@ -132,7 +118,7 @@ def test_what_was_made_at_20x_refuses_bags_of_10x(lab, panther, command):
     panther(*command, MIXED)
 
 
-def test_prototypes_of_two_resolutions_are_not_compared_unless_it_is_meant(lab, panther):
+def test_prototypes_of_two_resolutions_are_compared_only_with_the_option(lab, panther):
     panther("prototypes", "coarse", "-C", 2, "-o", "q.safetensors")
     _, err = panther("compare-prototypes", "p.safetensors", "q.safetensors", code=2)
     assert "at 0.5 um/px" in err
@@ -150,12 +136,12 @@ def test_the_slides_of_a_patient_share_one_resolution(lab, panther):
     panther(*by, MIXED)
 
 
-def test_files_that_do_not_say_their_resolution_pass(lab, panther):
+def test_files_without_a_resolution_pass(lab, panther):
     write_bags(lab / "clam", ["a0", "c1"], None)
     panther("embed", "clam", "-p", "p.safetensors", "-o", "s.npz")
 
 
-def test_artefacts_say_the_resolution_of_their_patches(lab, panther):
+def test_artefacts_record_the_resolution_of_their_patches(lab, panther):
     panther("embed", "fine", "-p", "p.safetensors", "-o", "s.h5ad")
     assert load_prototypes("p.safetensors").spec == PatchSpec(0.5, 256)
     assert load_model(Path("panther")).spec == load_model(Path("abmil")).spec == PatchSpec(0.5, 256)
@@ -165,10 +151,11 @@ def test_artefacts_say_the_resolution_of_their_patches(lab, panther):
     assert "0.5" in out
 
 
-def test_earlier_artefacts_say_nothing_and_take_every_resolution(lab, panther):
+def test_artefacts_without_a_resolution_take_every_resolution(lab, panther):
     save_prototypes(replace(load_prototypes("p.safetensors"), spec=PatchSpec()), Path("old.safetensors"))
     assert load_prototypes("old.safetensors").spec == PatchSpec()
-    panther("embed", "coarse", "-p", "old.safetensors", "-o", "s.npz")
+    panther("embed", "coarse", "-p", "old.safetensors", "-o", "s.h5ad")
+    assert "mpp" not in anndata.read_h5ad("s.h5ad").uns["panther"]["patch_spec"]
 
 
 def test_one_encoder_under_two_names_is_one(lab, panther):
@@ -206,14 +193,8 @@ def test_convert_relabels(lab, panther):
     assert "1 bags written" in out  # another name is not the same file
 
 
-def test_what_trident_calls_ctranspath_is_that_of_chief_and_ours_is_not(lab, panther):
+def test_ctranspath_of_trident_is_that_of_chief(lab, panther):
     write_bags(lab / "trident", ["d0"], encoder="ctranspath")
     assert open_bag("trident/d0.h5").encoder == "chief-ctranspath"
     panther("convert", "trident", "-o", "ours", "--encoder-name", "ctranspath")
     assert open_bag("ours/d0.h5").encoder == "ctranspath"
-
-
-def test_a_table_of_embeddings_without_a_resolution_is_written(lab):
-    prototypes = replace(load_prototypes("p.safetensors"), spec=PatchSpec())
-    table = EmbeddingTable(["a"], torch.zeros(1, 2).numpy(), {}, None, [(0, "mean", 0), (0, "mean", 1)], prototypes, {})
-    assert "mpp" not in table.about()["patch_spec"]

@@ -24,7 +24,7 @@ def prototypes():
     return panther.fit_prototypes(BAGS, N(3), seed=N(1), sample=np.int32(500), memory_gb=np.float32(1))
 
 
-def test_settings_keep_pythons_own_and_can_be_written(prototypes, tmp_path):
+def test_numpy_settings_become_python_numbers_and_can_be_saved(prototypes, tmp_path):
     json.dumps(dict(prototypes.settings))
     panther.save_prototypes(prototypes, tmp_path / "prototypes.safetensors")
     same = panther.fit_prototypes(BAGS, 3, seed=1, sample=500, memory_gb=1)
@@ -68,13 +68,13 @@ def test_a_grid_search_over_a_range():
 
 
 @pytest.mark.parametrize("value", [True, np.True_, 3.0, np.float64(3), np.array(3), "3", None])
-def test_what_is_no_whole_number_is_refused(value):
+def test_values_that_are_no_whole_numbers_are_refused(value):
     with pytest.raises(InputError, match=r"k is .*; expected a whole number from 1 to 9"):
         check_whole("k", value, 1, 9)
 
 
 @pytest.mark.parametrize("value", [True, np.True_, np.float64("nan"), np.inf, "3"])
-def test_what_is_no_number_is_refused(value):
+def test_values_that_are_no_numbers_are_refused(value):
     with pytest.raises(InputError, match=r"tau is .*; expected a number"):
         check_number("tau", value)
 

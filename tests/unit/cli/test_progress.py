@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from running import Runner, make_cohort
+from running import make_cohort
 
 from panther import progress
-from panther.progress import EVERY, CommandProgress, Phase, bar, duration, log_progress, progress_of_others, track
+from panther.progress import EVERY, CommandProgress, Phase, bar, log_progress, progress_of_others, track
 
 
 @pytest.mark.parametrize(
@@ -25,11 +25,11 @@ from panther.progress import EVERY, CommandProgress, Phase, bar, duration, log_p
         (1200, 600, "embedding: 1,200 of 1,200 (100%), 2.0/s, 0.0 s left"),
     ],
 )
-def test_a_line_tells_what_how_much_how_fast_and_how_long(done: int, seconds: float, told: str) -> None:
+def test_a_line_has_the_phase_its_progress_rate_and_time_left(done: int, seconds: float, told: str) -> None:
     assert Phase("embedding", 1200, 1000.0, done).line(1000.0 + seconds) == told
 
 
-def test_between_phases_the_command_is_told_and_what_came_before() -> None:
+def test_between_phases_the_command_and_the_last_phase_are_shown() -> None:
     now = [0.0]
     work = CommandProgress("panther prototypes", clock=lambda: now[0])
     now[0] = 61.0
@@ -50,6 +50,7 @@ def test_lines_come_while_a_phase_reports_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     """Arithmetic without an end in sight, in torch and in plain Python."""
+    monkeypatch.setattr(progress, "FIRST", 0.05)
     monkeypatch.setenv(EVERY, "0.1")
     end = time.monotonic() + 1.5
     with log_progress("panther thinking"):
@@ -63,9 +64,7 @@ def test_lines_come_while_a_phase_reports_nothing(
     assert capsys.readouterr().err == ""  # and none after the end
 
 
-def test_the_first_line_does_not_wait_for_a_minute(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_the_first_line_does_not_wait_for_a_minute(monkeypatch, capsys) -> None:
     monkeypatch.setattr(progress, "FIRST", 0.05)
     monkeypatch.setenv(EVERY, "60")
     with log_progress("panther thinking"):
@@ -74,7 +73,7 @@ def test_the_first_line_does_not_wait_for_a_minute(
 
 
 @pytest.mark.parametrize(("every", "terminal"), [("0", False), ("0.05", True)])
-def test_there_are_no_lines_where_nobody_wants_them(
+def test_there_are_no_lines_on_a_terminal_or_where_they_are_switched_off(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, every: str, terminal: bool
 ) -> None:
     monkeypatch.setenv(EVERY, every)
@@ -84,13 +83,9 @@ def test_there_are_no_lines_where_nobody_wants_them(
     assert capsys.readouterr().err == ""
 
 
-def test_a_terminal_has_its_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_has_a_bar_and_an_iteration_that_is_given_up_is_no_phase_any_more(monkeypatch) -> None:
     monkeypatch.setattr(progress, "_is_terminal", lambda: True)
     assert list(track(iter("abc"), "letters", 3)) == ["a", "b", "c"]
-    assert progress.CURRENT.phases == []
-
-
-def test_an_iteration_that_is_given_up_is_no_phase_any_more() -> None:
     items = track(iter("abc"), "letters", 3)
     next(items)
     assert [phase.what for phase in progress.CURRENT.phases] == ["letters"]
@@ -98,7 +93,7 @@ def test_an_iteration_that_is_given_up_is_no_phase_any_more() -> None:
     assert progress.CURRENT.phases == []
 
 
-def test_a_command_in_a_log_says_what_it_does(tmp_path: Path) -> None:
+def test_a_command_writes_progress_lines_into_a_log(tmp_path: Path) -> None:
     """The real command, its standard error a file; lines of the sort that a job of a cluster leaves, only more often."""
     make_cohort(tmp_path)
     arguments = ("prototypes", "feats", "-C", "2", "-o", "p.safetensors", "-j", "1")
@@ -116,13 +111,3 @@ def test_a_command_in_a_log_says_what_it_does(tmp_path: Path) -> None:
     form = r"(panther prototypes: at work for .+|.+: \d+ of \d+( \(\d+%\), [\d.]+/\w+, .+ left|, at work for .+))"
     assert [line for line in lines if not re.fullmatch(form, line)] == []
     assert b"2 prototypes" in done.stdout
-
-
-def test_a_short_command_says_nothing_on_the_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    monkeypatch.delenv(EVERY)
-    monkeypatch.chdir(make_cohort(tmp_path))
-    _, err = Runner(monkeypatch, capsys)("inspect", "feats")
-    assert " of 6" not in err
-    assert duration(60 * 60 * 3) == "3.0 h"

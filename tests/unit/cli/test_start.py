@@ -96,7 +96,7 @@ def test_a_machine_that_lacks_something_is_one_line(limit, culprit, tmp_path):
 @pytest.mark.parametrize(
     ("module", "who"), [("cyclopts", "the command, which has hardly begun"), ("torch", "its fork server")]
 )
-def test_ctrl_c_while_modules_are_imported_is_one_sentence(module, who, tmp_path):
+def test_ctrl_c_while_modules_are_imported_is_one_line(module, who, tmp_path):
     server_only = "sys.argv[0] == '-c'" if who == "its fork server" else "True"
     lines = [
         "import sys, time",

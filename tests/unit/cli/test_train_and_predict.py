@@ -6,18 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from running import Runner, strict_json
+from running import strict_json
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from hostile.judging import run_here
-from panther.evaluation.metrics import METRICS, PRINTED
 from panther.models.model import load_model, save_model
 from study.generated import generate
-
-
-@pytest.fixture
-def panther(monkeypatch, capsys):
-    return Runner(monkeypatch, capsys)
 
 
 @pytest.fixture(scope="module")
@@ -60,14 +54,14 @@ def test_a_model_of_patients_predicts_patients_and_one_of_slides_slides(panther,
         assert len(rows_of(here / "all.csv")) == count
 
 
-def test_the_unit_can_be_chosen_and_a_change_of_it_is_said(panther, here):
+def test_the_unit_can_be_chosen_and_a_change_is_noted(panther, here):
     given = ("--table", "table.csv", "-o", "slides.csv", "-j", 1, "--level", "slide")
     out, err = panther("predict", "patient.model", "features", *given)
     assert "40 predictions, one per slide" in out
     assert "trained on patients, but predicts slides" in err
 
 
-def test_without_a_table_slides_are_predicted_and_that_is_said(panther, here):
+def test_without_a_table_slides_are_predicted_with_a_note(panther, here):
     out, err = panther("predict", "patient.model", "features", "-o", "new.csv", "-j", 1)
     assert "40 predictions, one per slide" in out
     assert "trained on patients" in err
@@ -75,7 +69,7 @@ def test_without_a_table_slides_are_predicted_and_that_is_said(panther, here):
     assert "`table=`" in err
 
 
-def test_tcga_names_tell_the_patient_without_a_table(panther, here, tmp_path):
+def test_patients_are_read_from_tcga_names_without_a_table(panther, here, tmp_path):
     for number, source in enumerate(sorted((here / "features").glob("*.npy"))[:6]):
         (tmp_path / f"TCGA-AA-000{number // 2}-01Z-00-DX{number % 2 + 1}.npy").write_bytes(source.read_bytes())
     out, _ = panther("predict", "patient.model", tmp_path, "-o", "tcga.csv", "-j", 1)
@@ -109,7 +103,7 @@ def test_scores_of_patients_that_were_trained_on_are_not_left_to_stand(panther, 
     assert "split=test" in err
 
 
-def test_a_split_that_shares_a_patient_is_not_trained_on_and_its_scores_do_not_advise_what_was_typed(panther, here):
+def test_a_split_with_a_shared_patient_is_refused_in_training_and_noted_in_scores(panther, here):
     table = pd.read_csv("table.csv", dtype=str)
     second = table[(table["split"] == "train") & table["case_id"].duplicated()].index[0]
     table.assign(split=table["split"].mask(table.index == second, "test")).to_csv("leak.csv", index=False)
@@ -129,7 +123,7 @@ def test_a_split_that_shares_a_patient_is_not_trained_on_and_its_scores_do_not_a
     assert "split=test" not in err
 
 
-def test_a_table_without_the_outcome_predicts_and_says_why_there_is_no_score(panther, here):
+def test_a_table_without_the_outcome_gives_predictions_and_a_note(panther, here):
     out, err = panther("predict", "patient.model", "features", "--table", "unlabelled.csv", "-o", "u.csv", "-j", 1)
     assert "Scored" not in out
     assert "not scored" in err
@@ -146,7 +140,7 @@ def test_a_table_without_the_outcome_predicts_and_says_why_there_is_no_score(pan
         (("--labels", "died"), {"died": ""}, "10 rows were not scored: none of died"),
     ],
 )
-def test_who_is_not_scored_is_told_with_the_reason(panther, here, columns, spoiled, words):
+def test_rows_that_are_not_scored_are_reported_with_the_reason(panther, here, columns, spoiled, words):
     panther("train", "features", "--table", "table.csv", "-o", "any.model", "-C", 4, "-j", 1, *columns)
     rows = pd.read_csv("table.csv", dtype=str)
     rows.assign(**{name: [value] * 10 + list(rows[name])[10:] for name, value in spoiled.items()}).to_csv("spoiled.csv")
@@ -161,7 +155,7 @@ def test_scores_on_one_class_are_called_its_recall(panther, here):
     assert "all 15 samples are of class low: the scores are the recall" in err
 
 
-def test_a_doubt_about_the_polarity_reaches_who_scores(panther, here):
+def test_doubtful_polarity_of_censorship_is_noted_with_the_scores(panther, here):
     given, columns = ("features", "-j", 1, "-o"), ("--survival", "dss")
     panther("train", *given, "dss.model", "--table", "table.csv", "-C", 4, *columns)
     rows = pd.read_csv("table.csv", dtype=str)
@@ -214,28 +208,18 @@ def test_the_advice_of_a_missing_endpoint_can_be_followed(panther, here):
         (("--label", "subtpe"), ("did you mean 'subtype'",)),
     ],
 )
-def test_a_mistyped_name_of_train_is_answered_with_what_was_meant(panther, here, wrong, words):
+def test_a_mistyped_name_of_train_gets_a_suggestion(panther, here, wrong, words):
     given = ("train", "features", "--table", "table.csv", "--label", "subtype", "-o", "x.model")
     _, err = panther(*given, *wrong, code=2)
     assert all(word in err for word in words)
 
 
-def test_a_file_whose_task_is_nonsense_is_named(panther, here):
+def test_a_model_file_with_an_invalid_task_is_named(panther, here):
     model = load_model(here / "patient.model")
     save_model(replace(model, about={**model.about, "task": {"level": 3}}), here / "odd.model")
     _, err = panther("predict", "odd.model", "features", "-o", "odd.csv", code=2)
     assert "odd.model" in err
     assert "task" in err
-
-
-def test_predictions_and_scores_do_not_share_a_file(panther, here):
-    given = ("--table", "table.csv", "-o", "same.csv", "--metrics", "same.csv")
-    _, err = panther("predict", "patient.model", "features", *given, code=2)
-    assert "same.csv" in err
-
-
-def test_every_metric_that_is_scored_has_a_title():
-    assert all(METRICS[name].title for names in PRINTED.values() for name in names)
 
 
 def test_a_table_with_columns_of_other_names_gives_the_same_model_and_predictions(panther, here):
@@ -250,16 +234,10 @@ def test_a_table_with_columns_of_other_names_gives_the_same_model_and_prediction
     assert "other.csv" in err
 
 
-def test_a_model_is_called_a_model_where_prototypes_are_asked_for_and_by_inspect(panther, here):
+def test_a_model_is_recognised_by_inspect_and_where_prototypes_are_expected(panther, here):
     _, err = panther("embed", "features", "-p", "patient.model", "-o", "x.h5ad", code=2)
     assert "patient.model: holds a model of this package, not prototypes" in err
     (here / "m.safetensors").write_bytes((here / "patient.model").read_bytes())
     assert "model" in panther("inspect", "m.safetensors")[0].split()
     told = strict_json(panther("inspect", "table.csv", "--json")[0])["files"]["table.csv"]
     assert (told["kind"], told["slides"], told["patients"]) == ("table of slides", 40, 30)
-
-
-def test_a_single_prototype_has_no_neighbour(panther, here):
-    out, err = panther("prototypes", "features", "-C", 1, "-o", "one.safetensors", "-j", 1)
-    assert "nearest" not in out
-    assert "Note" not in err

@@ -63,7 +63,7 @@ def test_an_option_takes_the_same_kind_of_value_everywhere():
 
 
 @pytest.mark.parametrize("word", ["--by", "--slide", "--site", "--patient", "--probe", "--mpp-table"])
-def test_words_with_two_meanings_are_not_used(word):
+def test_ambiguous_option_names_are_not_used(word):
     assert [command for command, known in OPTIONS.items() if word in known] == []
 
 
@@ -71,7 +71,7 @@ def test_mpp_is_the_resolution_of_patches_and_only_slides_lays_patches():
     assert [command for command, known in OPTIONS.items() if "--mpp" in known] == ["slides"]
 
 
-def test_a_gpu_that_is_there_is_used_by_default():
+def test_an_available_gpu_is_used_by_default():
     defaults = {c: known["--device"].field_info.default for c, known in OPTIONS.items() if "--device" in known}
     assert {"embed", "prototypes", "train", "slides", "tissue-classifier"} <= set(defaults)
     assert set(defaults.values()) == {"auto"}

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from panther.engine import (
-    HERE,
+    LOCAL,
     Launched,
     Work,
     attempt_all,
@@ -34,6 +34,12 @@ def square(n: int) -> int:
 
 def threads(_: int) -> int:
     return torch.get_num_threads()
+
+
+@pytest.fixture(scope="module", params=[None, 2], ids=["in this process", "two workers"])
+def work(request):
+    with nullcontext(LOCAL) if request.param is None else open_work(request.param) as work:
+        yield work
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -65,7 +71,7 @@ def launch(number: int) -> int | Launched[tuple[int, int]]:
     return Launched(wait, lambda: _begun[-1] >= number + 2)
 
 
-def test_what_is_launched_is_taken_when_it_is_there_and_waited_for_when_all_items_have_begun():
+def test_launched_values_are_taken_when_ready_and_awaited_after_all_items_began():
     _begun.clear()
     done = attempt_all(launch, list(range(8)))
     values = [(0, 3), (1, 4), (4, 4), None, 16, (25, 6), None, (49, 6)]
@@ -74,10 +80,8 @@ def test_what_is_launched_is_taken_when_it_is_there_and_waited_for_when_all_item
     assert attempt_all(launch, []) == []
 
 
-@pytest.mark.parametrize("workers", [None, 2])
-def test_nothing_that_is_only_launched_comes_back(workers):
-    with nullcontext() if workers is None else open_executor(workers) as executor:
-        outcomes = list(map_slides(launch, range(8), executor))
+def test_no_launched_value_is_returned_before_it_is_ready(work):
+    outcomes = list(map_slides(launch, range(8), work.executor))
     values = [
         outcome.value if outcome.value is None else outcome.value[0] for outcome in outcomes if outcome.index != 4
     ]
@@ -105,23 +109,19 @@ def square_of(slide: Slide) -> int:
     return square(slide.number)
 
 
-@pytest.mark.parametrize("workers", [None, 2])
-def test_values_and_failures_are_collected_under_the_names_of_their_items(workers):
+def test_values_and_failures_are_collected_under_the_names_of_their_items(work):
     slides = [Slide(name, number) for number, name in enumerate("abcdef")]
-    with nullcontext(HERE) if workers is None else open_work(workers) as work:
-        values, failures = collect(square_of, slides, "squaring", work)
+    values, failures = collect(square_of, slides, "squaring", work)
     assert values == {"a": 0, "b": 1, "c": 4, "e": 16}
     assert list(failures) == ["d", "f"]
     assert failures["d"] == "three is refused"
     assert failures["f"].startswith("f: unexpected KeyError")
 
 
-@pytest.mark.parametrize("workers", [None, 2])
-def test_a_stream_yields_what_went_well_and_keeps_apart_what_failed_and_what_was_never_meant(workers):
+def test_a_stream_yields_values_and_collects_failures_and_skipped_items(work):
     failures: dict[str, str] = {}
     skipped: set[str] = set()
-    with nullcontext(HERE) if workers is None else open_work(workers) as work:
-        found = list(stream(only_even, range(6), "squaring", work, failures, skipped))
+    found = list(stream(only_even, range(6), "squaring", work, failures, skipped))
     assert found == [(0, 0), (2, 4), (4, 16)]
     assert failures == {"3": "3: damaged."}
     assert skipped == {"1", "5"}
@@ -129,21 +129,19 @@ def test_a_stream_yields_what_went_well_and_keeps_apart_what_failed_and_what_was
 
 def test_a_stream_hands_on_each_value_before_the_next_is_worked_on():
     worked = []
-    values = stream(lambda n: worked.append(n) or n, range(3), "counting", HERE, {})
+    values = stream(lambda n: worked.append(n) or n, range(3), "counting", LOCAL, {})
     next(values)
     assert worked == [0]
 
 
-def test_the_only_item_that_was_asked_for_fails_where_it_holds_something_else():
+def test_the_only_item_fails_where_it_is_no_bag():
     assert collect(only_even, [1], "squaring") == ({}, {"1": "1: no bag."})
 
 
-@pytest.mark.parametrize("workers", [None, 2])
-def test_all_values_come_in_order_or_the_first_failure_is_raised(workers):
-    with nullcontext(HERE) if workers is None else open_work(workers) as work:
-        assert map_all(square, [2, 1, 0], "squaring", work) == [4, 1, 0]
-        with pytest.raises(InputError, match="three is refused"):
-            map_all(square, range(8), "squaring", work)
+def test_all_values_come_in_order_or_the_first_failure_is_raised(work):
+    assert map_all(square, [2, 1, 0], "squaring", work) == [4, 1, 0]
+    with pytest.raises(InputError, match="three is refused"):
+        map_all(square, range(8), "squaring", work)
 
 
 def test_a_progress_bar_shows_what_is_done_and_how_much_of_it():
@@ -160,7 +158,7 @@ def test_where_an_unexpected_error_came_from_is_logged(caplog):
     assert "in square" in caplog.text
 
 
-def test_every_call_has_one_thread_and_the_caller_keeps_his():
+def test_every_call_has_one_thread_and_the_caller_keeps_its_threads():
     torch.set_num_threads(2)
     assert [o.value for o in map_slides(threads, range(2))] == [1, 1]
     assert torch.get_num_threads() == 2
@@ -172,7 +170,7 @@ def threads_of_kernels(_: int) -> int:
     return kernel_threads()
 
 
-def test_kernels_whose_bytes_do_not_depend_on_threads_have_those_that_are_idle():
+def test_compiled_kernels_use_idle_threads():
     with open_executor(2) as pool:
         assert [r.value for r in map_slides(threads_of_kernels, [0], pool)] == [2]
         assert [r.value for r in map_slides(threads_of_kernels, range(3), pool)] == [1, 1, 1]

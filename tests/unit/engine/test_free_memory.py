@@ -6,7 +6,7 @@ import psutil
 import pytest
 
 from panther import machine
-from panther.machine import SMALL, _left, cores, free_memory, give_freed_memory_back, is_spare
+from panther.machine import SMALL, _memory_left, cores, free_memory, give_freed_memory_back, is_spare
 
 GB = 1 << 30
 STAT = {1: "cache 7\ntotal_inactive_file {}\ntotal_active_file {}\n", 2: "anon 7\ninactive_file {}\nactive_file {}\n"}
@@ -26,21 +26,21 @@ def test_files_that_are_only_cached_do_not_count_and_groups_around_do(tmp_path, 
     group(top / "slurm" / "job", version, 4 * GB, 3 * GB, 2 * GB)
     group(top / "slurm", version, 8 * GB, 6 * GB, 0)
     (tmp_path / "own").write_text(f"5:cpu:/x\n{'4:memory' if version == 1 else '0:'}:/slurm/job\n")
-    assert sorted(_left(tmp_path / "own", tmp_path)) == [2 * GB, 3 * GB]
+    assert sorted(_memory_left(tmp_path / "own", tmp_path)) == [2 * GB, 3 * GB]
 
 
 def test_no_limit_and_no_control_groups_are_no_limit(tmp_path):
     group(tmp_path / "job", 2, "max", GB, 0)
     (tmp_path / "own").write_text("0::/job\n")
-    assert not list(_left(tmp_path / "own", tmp_path))
-    assert not list(_left(tmp_path / "nothing", tmp_path))
+    assert not list(_memory_left(tmp_path / "own", tmp_path))
+    assert not list(_memory_left(tmp_path / "nothing", tmp_path))
 
 
-def test_there_is_memory_here():
+def test_free_memory_is_positive_and_at_most_the_total():
     assert 0 < free_memory() <= psutil.virtual_memory().total
 
 
-def test_what_all_cores_may_want_is_at_most_half_of_what_is_free(monkeypatch):
+def test_caches_of_all_cores_take_at_most_half_of_the_free_memory(monkeypatch):
     monkeypatch.setattr(machine, "free_memory", lambda: 200 * SMALL * cores())
     assert is_spare(100 * SMALL)
     assert not is_spare(100 * SMALL + 1)

@@ -29,7 +29,7 @@ def test_an_entry_has_its_value_and_typed_metadata(colours):
     assert "red" in colours
 
 
-def test_a_misspelt_key_of_the_metadata_is_refused_with_what_was_probably_meant(colours):
+def test_a_misspelt_key_of_the_metadata_gets_a_suggestion(colours):
     with pytest.raises(TypeError, match="the colour 'blue' has metadata 'dimm'; did you mean 'dim'"):
         colours.register("blue", dimm=3)
     with pytest.raises(TypeError, match="dim"):
@@ -43,7 +43,7 @@ def test_a_name_is_registered_once(colours):
         colours.register("red", dim=1)(None)
 
 
-def test_unknown_names_and_settings_are_sentences(colours):
+def test_unknown_names_and_settings_get_suggestions(colours):
     with pytest.raises(InputError, match="There is no colour 'rod'; did you mean 'red'"):
         colours["rod"]
     with pytest.raises(InputError, match="The colour 'red' has no setting 'deph'; did you mean 'depth'"):

@@ -96,7 +96,7 @@ with open_executor(2) as pool:
 """
 
 
-def test_a_script_that_works_when_it_is_imported_is_told_so_once(tmp_path):
+def test_a_script_without_a_main_guard_gets_one_message(tmp_path):
     """Workers import the script: what every user of multiprocessing forgets once, and Python tells in a hundred lines."""
     script = tmp_path / "mine.py"
     script.write_text(UNGUARDED)
@@ -138,7 +138,7 @@ else:  # in the fork server, and forked with it
 
 
 @pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_methods(), reason="no fork server here")
-def test_the_fork_server_says_goodbye_and_leaves_without_taking_its_modules_apart(tmp_path):
+def test_the_fork_server_runs_atexit_handlers_but_does_not_finalise_modules(tmp_path):
     """Whoever reads the output of a command through a pipe waits for it."""
     (tmp_path / "leaving.py").write_text(LEAVING)
     subprocess.run([sys.executable, "leaving.py"], cwd=tmp_path, capture_output=True, check=True, timeout=100)

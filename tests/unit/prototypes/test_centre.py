@@ -163,7 +163,7 @@ def test_parents_are_the_features_as_they_were(train):
     assert plain.parents == aligned.parents
 
 
-def test_a_slide_with_a_nan_is_left_out_and_moves_nobody(train):
+def test_a_slide_with_a_nan_is_left_out_and_does_not_affect_others(train):
     bad = slide("A5", 3)
     bad.features[4, 2] = float("nan")
     settings = replace(SETTINGS, centre="site")
@@ -189,7 +189,7 @@ def test_a_patient_of_two_sites_has_none_of_them():
         sites.of_all(["p2", "p1"])
 
 
-def test_there_is_nothing_else_to_centre_by():
+def test_centring_is_by_slide_or_site_only():
     with pytest.raises(InputError, match="centre"):
         KMeansSettings(centre="hospital")
 
@@ -201,7 +201,7 @@ def test_sites_need_a_table(train):
         sites_by(read_clinical(table()))
 
 
-def test_a_slide_whose_site_is_named_otherwise_now_is_refused(train):
+def test_a_slide_with_another_site_than_in_training_is_refused(train):
     fitted = fit_bags(train, replace(SETTINGS, centre="site"), sites=SITES).prototypes
     with pytest.raises(InputError, match=r"A0: found the site 'B'.*expected 'A'"):
         add_sites(fitted, as_bags(train[:1]).refs, Sites({"A0": "B"}))

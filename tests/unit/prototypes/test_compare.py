@@ -20,7 +20,7 @@ def test_a_permuted_and_slightly_moved_set_is_the_same():
     assert found.match.cosine.min() > 0.99
 
 
-def test_what_appeared_vanished_or_split_is_told():
+def test_prototypes_that_appeared_vanished_or_split_are_listed():
     shifted = A.centroids[1] + torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0])
     b = Prototypes(
         torch.stack([A.centroids[0], A.centroids[1] - 0.5, shifted, A.centroids[2], torch.full((5,), 40.0)]),

@@ -3,7 +3,6 @@
 import os
 import signal
 import weakref
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,7 +11,8 @@ import pytest
 import torch
 
 from mixture_bags import mixture_bag
-from panther.engine import HERE, Work, open_executor
+from panther import fit_prototypes
+from panther.engine import LOCAL, Work, open_executor
 from panther.errors import InputError
 from panther.machine import cores
 from panther.prototypes import KMeansSettings, fit, fit_bags, fit_many
@@ -21,42 +21,29 @@ from panther.prototypes.patches import choose_rows, draw_patches, plan_draw, sca
 from panther.storage.bags import list_bags
 from panther.storage.prototypes import save_prototypes
 from panther.types import Bag
+from reading import Counts, counted
 
 SETTINGS = KMeansSettings(4, sample=600, restarts=2, passes=2)
 
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """A bag that counts how often it is opened and how many of its rows are read."""
+    """A bag that counts how often it is opened and what is read of it."""
 
     bag: Bag
-    opened: Counter = field(default_factory=Counter)
-    rows_read: Counter = field(default_factory=Counter)
+    counts: Counts = field(default_factory=Counts)
+    files: tuple[Path, ...] = ()
 
     @property
     def sample(self):
         return self.bag.sample
 
     @property
-    def files(self):
-        return ()
-
-    @property
-    def shape(self):
-        return self.bag.features.shape
-
-    @property
-    def dtype(self):
-        return self.bag.features.dtype
+    def opened(self):
+        return len(self.counts.opened)
 
     def open(self):
-        self.opened["times"] += 1
-        return replace(self.bag, features=self)
-
-    def __getitem__(self, rows):
-        block = self.bag.features[rows]
-        self.rows_read["rows"] += len(block)
-        return block
+        return counted(self.bag, self.counts)
 
 
 def cohort(slides=8, n=700, d=8):
@@ -100,17 +87,17 @@ def test_a_bag_is_opened_and_read_once_a_walk_whatever_the_number_of_fits():
     walks = 2 + max(settings.passes for _, settings in fits) + 1  # look, sample, passes, measure
     fit_many(fits)
     for bag in bags:
-        assert bag.opened["times"] <= walks
-        assert bag.rows_read["rows"] <= (walks - 1) * len(bag.bag)  # looking reads no rows
+        assert bag.opened <= walks
+        assert bag.counts.bytes <= (walks - 1) * len(bag.bag) * 8 * 4  # looking reads no rows
 
 
-def test_fits_whose_samples_are_too_large_together_walk_in_groups_and_give_the_same(tmp_path):
+def test_fits_with_samples_too_large_together_run_in_groups_with_equal_results(tmp_path):
     bags = [Counted(bag) for bag in cohort(n=300)]
     room = 600 * 8 * 4 * 4.5 / 1e9  # two samples of 600 patches and a copy of each
     fits = [(bags, replace(SETTINGS, seed=seed, memory_gb=room)) for seed in range(5)]
     together = fit_many(fits)
     walks = 1 + 3 * (1 + SETTINGS.passes + 1)  # five samples, two at a time: three groups
-    assert {bag.opened["times"] for bag in bags} == {walks}
+    assert {bag.opened for bag in bags} == {walks}
     assert [saved(f, tmp_path / "a") for f in together] == [saved(fit_bags(*fit), tmp_path / "a") for fit in fits]
 
 
@@ -118,10 +105,10 @@ def test_fits_walk_in_groups_where_a_job_has_little_memory(tmp_path, monkeypatch
     bags = [Counted(bag) for bag in cohort(n=300)]
     fits = [(bags, replace(SETTINGS, seed=seed)) for seed in range(4)]
     usual = [saved(f, tmp_path / "a") for f in fit_many(fits)]
-    before = bags[0].opened["times"]
+    before = bags[0].opened
     monkeypatch.setattr(fit, "free_memory", lambda: int(600 * 8 * 4 * 4.5) + fit.WORKER_BYTES * cores())
     assert [saved(f, tmp_path / "a") for f in fit_many(fits)] == usual
-    assert bags[0].opened["times"] - before == 1 + 2 * (1 + SETTINGS.passes + 1)  # four samples, two at a time
+    assert bags[0].opened - before == 1 + 2 * (1 + SETTINGS.passes + 1)  # four samples, two at a time
 
 
 def test_passes_go_forwards_and_backwards_by_turns():
@@ -140,8 +127,8 @@ def test_passes_go_forwards_and_backwards_by_turns():
 def test_folds_hold_the_patches_that_they_have_in_common_once():
     bags = cohort(5, n=300)
     folds = [bags[:4], bags[1:]]
-    draws = [plan_draw(fold, scan_bags(fold, HERE), SETTINGS) for fold in folds]
-    first, second = draw_patches(draws, HERE)
+    draws = [plan_draw(fold, scan_bags(fold, LOCAL), SETTINGS) for fold in folds]
+    first, second = draw_patches(draws, LOCAL)
     assert len(first) == len(second) == SETTINGS.sample
     mine, other = first.parts[1], second.parts[0]  # of s1
     assert mine.rows is other.rows
@@ -154,7 +141,7 @@ def test_folds_hold_the_patches_that_they_have_in_common_once():
 
 
 @pytest.mark.parametrize(("settings", "drawn"), [({}, 0), ({"normalise": True}, 0), ({"seed": 1}, 8)])
-def test_what_was_drawn_is_let_go_where_nobody_gathers_it_again(settings, drawn, monkeypatch):
+def test_drawn_patches_are_freed_where_no_fit_gathers_them_again(settings, drawn, monkeypatch):
     rows, held = [], []
 
     def draw(*arguments):
@@ -178,7 +165,7 @@ def test_equal_samples_are_held_once():
     bags = [Counted(bag) for bag in cohort(n=300)]
     room = 600 * 8 * 4 * 2.5 / 1e9  # one sample and its copy
     fit_many([(bags, replace(SETTINGS, n_prototypes=c, memory_gb=room)) for c in (2, 3, 4, 5)])
-    assert {bag.opened["times"] for bag in bags} == {1 + 1 + SETTINGS.passes + 1}  # one group
+    assert {bag.opened for bag in bags} == {1 + 1 + SETTINGS.passes + 1}  # one group
 
 
 def test_an_impossible_fit_does_not_stop_the_others(tmp_path):
@@ -247,7 +234,9 @@ def test_workers_give_the_same_bytes_and_a_bag_that_kills_one_fails_alone(tmp_pa
     assert isinstance(none, InputError)
 
 
-def test_nothing_asked_for_gives_nothing():
+def test_no_fits_give_nothing_and_no_bags_are_refused():
     assert fit_many([]) == []
+    with pytest.raises(InputError, match="list of features is empty"):
+        fit_prototypes([])
     with pytest.raises(InputError, match="no slide has patches"):
         fit_bags([], SETTINGS)

@@ -9,7 +9,7 @@ from sklearn.cluster import KMeans
 
 from mixture_bags import mixture_bag
 from panther.errors import InputError
-from panther.prototypes.kmeans import _lloyd_in_torch, _lloyd_on_gpu, energies, kmeans, lloyd, lloyd_many, plus_plus
+from panther.prototypes.kmeans import _lloyd_in_torch, _lloyd_on_gpu, energies, kmeans, lloyd, plus_plus
 from panther.prototypes.patches import allocate, choose_rows
 from panther.statistics import compiled, take
 from panther.statistics.compiled import compiled_kernel
@@ -58,12 +58,12 @@ def test_bounds_skip_no_patch_that_has_a_nearer_centroid(separation, offset, ker
 
 def lloyd_from(x, start, **more):
     origin = x.mean(0)
-    return lloyd(x, start, origin, energies(x, origin), **more)
+    return lloyd(x, [start], origin, energies(x, origin), **more)[0]
 
 
 @pytest.mark.parametrize("clusters", [3, 16, 21])
 @pytest.mark.parametrize("bad", [torch.nan, 1e30])
-def test_a_patch_without_distances_is_some_cluster_that_there_is(bad, clusters):
+def test_a_patch_without_finite_distances_gets_a_valid_cluster(bad, clusters):
     library = compiled_kernel()
     if library is None:
         pytest.skip("there is no compiled kernel")
@@ -103,7 +103,7 @@ def test_comparing_with_few_centroids_gives_the_labels_of_comparing_with_all(off
     origin, found = short.mean(0), []
     for zeros in (0, 60):  # which make rows long and change no distance
         x, about = (torch.nn.functional.pad(t, (0, zeros)) for t in (short, origin))
-        found.append(lloyd(x, x[:14].clone(), about, energies(x, about)).centroids[:, :100])
+        found.append(lloyd(x, [x[:14].clone()], about, energies(x, about))[0].centroids[:, :100])
     assert torch.equal(*found)
 
 
@@ -112,7 +112,7 @@ def test_starts_that_go_together_end_where_each_ends_alone(kernel):
     lost = torch.cat([x[:6], torch.full((1, 150), 1e4)])  # stops because a cluster is empty, while the others go on
     starts = [x[:7], lost, x[50:57]]
     origin = x.mean(0)
-    for run, start in zip(lloyd_many(x, starts, origin, energies(x, origin)), starts, strict=True):
+    for run, start in zip(lloyd(x, starts, origin, energies(x, origin)), starts, strict=True):
         alone = lloyd_from(x, start)
         assert torch.equal(run.centroids, alone.centroids)
         assert run.inertia == alone.inertia
@@ -163,13 +163,13 @@ def test_fewer_different_patches_than_prototypes_are_refused():
     share=st.sampled_from(["proportional", "equal"]),
 )
 @settings(max_examples=150, deadline=None)
-def test_the_sample_has_the_size_asked_for_and_no_slide_gives_more_than_it_has(counts, size, share):
+def test_the_sample_has_its_size_and_no_slide_gives_more_than_it_has(counts, size, share):
     taken = allocate(counts, size, share)
     assert sum(taken) == min(size, sum(counts))
     assert all(0 <= n <= count for n, count in zip(taken, counts, strict=True))
 
 
-def test_shares_are_proportional_or_equal_as_asked():
+def test_shares_are_proportional_or_equal():
     assert allocate([100, 300], 40, "proportional") == [10, 30]
     assert allocate([100, 300], 40, "equal") == [20, 20]
     assert allocate([5, 300, 300], 65, "equal") == [5, 30, 30]

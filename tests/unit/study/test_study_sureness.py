@@ -8,7 +8,7 @@ import pytest
 from generated import generate
 
 from panther.cohort.targets import Classes, Values
-from panther.engine import HERE
+from panther.engine import LOCAL
 from panther.evaluation.calibration import brier, fit_temperature, tempered
 from panther.evaluation.intervals import exact_lower
 from panther.models.settings import Named
@@ -91,7 +91,7 @@ def test_promises_are_kept_in_simulated_studies(make):
     covered = []
     for _ in range(30):
         folds = [make(rng, 30, fold) for fold in range(5)]
-        table = judge_sureness(folds, Everybody(folds), 0, HERE)["prediction_sets"]
+        table = judge_sureness(folds, Everybody(folds), 0, LOCAL)["prediction_sets"]
         covered.append(table.query("by == 'all'")["coverage"].item())
     assert 0.88 <= np.mean(covered) <= 0.92
 
@@ -99,7 +99,7 @@ def test_promises_are_kept_in_simulated_studies(make):
 def test_calibration_mends_a_model_that_is_too_sure():
     rng = np.random.default_rng(4)
     folds = [classes(rng, 100, fold) for fold in range(3)]
-    tables = judge_sureness(folds, Everybody(folds), 50, HERE)
+    tables = judge_sureness(folds, Everybody(folds), 50, LOCAL)
     found = tables["calibration"].set_index(["probabilities", "metric"])
     labels = np.concatenate([one.target.labels for one in folds])
     raw = np.concatenate([one.prediction["probabilities"] for one in folds])
@@ -119,14 +119,14 @@ def test_full_coverage_of_few_has_the_exact_bound():
     rng = np.random.default_rng(5)
     folds = [classes(rng, 12, fold) for fold in range(2)]
     sure = [replace(one, prediction={"probabilities": np.full((12, 3), 1 / 3)}) for one in folds]
-    sets = judge_sureness(sure, Everybody(sure), 20, HERE)["prediction_sets"].query("by == 'all'").iloc[0]
+    sets = judge_sureness(sure, Everybody(sure), 20, LOCAL)["prediction_sets"].query("by == 'all'").iloc[0]
     assert (sets["coverage"], sets["size"]) == (1, 3)
     assert sets["ci_low"] == exact_lower(24)
 
 
 def test_few_patients_leave_raw_probabilities_only():
     rng = np.random.default_rng(6)
-    tables = judge_sureness([classes(rng, 30, 0)], Everybody([classes(rng, 30, 0)]), 10, HERE)
+    tables = judge_sureness([classes(rng, 30, 0)], Everybody([classes(rng, 30, 0)]), 10, LOCAL)
     assert set(tables["calibration"]["probabilities"]) == {"raw"}
     assert "prediction_sets" not in tables
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from panther.aggregators import embed_bags
-from panther.engine import HERE, Work
+from panther.engine import LOCAL, Work
 from panther.errors import InputError
 from panther.explain.attribution.mathematics import (
     Function,
@@ -245,7 +245,7 @@ def attribute_bags(
     *,
     pairs: int = 8,
     seed: int = 0,
-    work: Work = HERE,
+    work: Work = LOCAL,
 ) -> Attribution:
     """Attribution of every bag by a model that `check_attributable` accepts; bags that cannot be embedded are its failures.
 
