@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+import anndata
 import numpy as np
+import pandas as pd
 import pytest
 from known_regions import contents, csv_rows
 from lifelines import KaplanMeierFitter
@@ -126,9 +128,9 @@ def test_the_command_writes_the_same_files_again_and_reads_embeddings_too(folder
     assert len({len(group[k]) for k in ("time", "survival", "low", "high")}) == 1
     assert (group["time"][0], group["survival"][0]) == (0, 1)
     assert len(csv_rows(Path("a/km.csv"))) == 8
-    columns = {"obs_n_patches": np.full(PATIENTS, 9), "samples": np.array([f"S{i:02d}" for i in range(PATIENTS)])}
-    np.savez("e.npz", X=proportions(), pi=proportions(), **columns)
-    run("kaplan-meier", "e.npz", *usual, "c")
+    obs = pd.DataFrame({"n_patches": 9}, index=[f"S{i:02d}" for i in range(PATIENTS)])
+    anndata.AnnData(proportions(), obs=obs, obsm={"pi": proportions()}).write_h5ad("e.h5ad")
+    run("kaplan-meier", "e.h5ad", *usual, "c")
     assert Path("c/km.csv").read_bytes() == Path("a/km.csv").read_bytes()
 
 
