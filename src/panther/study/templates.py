@@ -38,7 +38,8 @@ class Template:
         return self.content.replace("$name", name)
 
 
-TEMPLATES = {path.stem: Template(path.read_text()) for path in sorted((ROOM / "template_files").glob("*.yaml"))}
+FILES = sorted((ROOM / "template_files").glob("*.yaml"), key=lambda path: ("ablation" in path.stem, path.stem))
+TEMPLATES = {path.stem: Template(path.read_text()) for path in FILES}
 LITERAL: dict[str, dict[str, Any]] = yaml.safe_load((ROOM / "literal.yaml").read_text())
 
 
