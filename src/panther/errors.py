@@ -1,4 +1,4 @@
-"""Errors, notes and warnings (one line: file or parameter, what was found, what was expected), and the checks of values that raise them."""
+"""Errors, notes and warnings (one line: file or parameter, found, expected), and checks of values."""
 
 import difflib
 import inspect
@@ -18,22 +18,22 @@ PACKAGE = os.path.join(os.path.dirname(__file__), "")
 
 
 class InputError(ValueError):
-    """Input that cannot be used; the message is one line for the user.
+    """Invalid input; the message is one line for the user.
 
-    Raised while working on one slide it fails that slide only; raised outside it refuses the whole request (exit code 2).
+    Raised while processing one slide, it fails that slide only; otherwise the whole request (exit code 2).
     """
 
 
 class DiskFullError(InputError):
-    """Nothing more can be written: ends the whole request, also when raised while working on one slide."""
+    """Disk full: ends the whole request, also when raised while processing one slide."""
 
 
 class Note(UserWarning):
-    """Something about the input or the result that a user should know; the command line prints it as a note."""
+    """Note about the input or the result; the command line prints it."""
 
 
 class LeftOutWarning(UserWarning):
-    """Some items failed, and the result is of the others; the command line lists them and ends with exit code 1."""
+    """Some items failed and are not in the result; the command line lists them and ends with exit code 1."""
 
     def __init__(self, what: str, failures: Mapping[str, str]) -> None:
         super().__init__(f"{what}: {len(failures)}, e.g. {next(iter(failures.values()))}")
@@ -41,33 +41,33 @@ class LeftOutWarning(UserWarning):
 
 
 class NotABagError(InputError):
-    """The file is sound but holds no features, e.g. coordinates or prototypes: passed over, not failed."""
+    """A valid file without features, e.g. of coordinates or prototypes: skipped, not failed."""
 
 
 def not_finite(source: str, row: int) -> InputError:
-    """Error for a bag with a NaN or an infinite number in that row."""
+    """Error for a bag with NaN or an infinite number in a row."""
     return InputError(f"{source}: row {row} of the features holds NaN or an infinite number; extract this slide again.")
 
 
 def too_large(source: str) -> InputError:
-    """Error for a bag whose numbers are finite, but not their sums or squares."""
+    """Error for a bag of finite numbers with infinite sums or squares."""
     return InputError(f"{source}: features are too large to square in float32; rescale them.")
 
 
 def note(*texts: str) -> None:
-    """Warn of what is worth knowing."""
+    """Issue notes."""
     for text in texts:
         _warn(Note(text))
 
 
 def warn_left_out(what: str, failures: Mapping[str, str]) -> None:
-    """Warn of items that failed."""
+    """Warn about items that failed."""
     if failures:
         _warn(LeftOutWarning(what, failures))
 
 
 def _warn(warning: Warning) -> None:
-    """Warn at the line of the user's code, outside of this package."""
+    """Warn at the line of the user's code, outside this package."""
     level, frame = 1, inspect.currentframe()
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         level, frame = level + 1, frame.f_back
@@ -75,19 +75,19 @@ def _warn(warning: Warning) -> None:
 
 
 def listed(names: Iterable[object], limit: int = 40) -> str:
-    """Names for a sentence: the first ones, and how many more there are."""
+    """Comma-separated names: the first ones and the number of others."""
     texts = [str(name) for name in names]
     return ", ".join(texts[:limit]) + (f" and {len(texts) - limit} more" if len(texts) > limit else "")
 
 
 def counted(values: Iterable[object], limit: int = 6) -> str:
-    """Values for a sentence, the most frequent first, with how often each is there: `a (12), b (3)`."""
+    """Values with their counts, the most frequent first: `a (12), b (3)`."""
     return listed((f"{value} ({n})" for value, n in Counter(values).most_common()), limit)
 
 
 @contextmanager
 def error_context(source: object) -> Iterator[None]:
-    """Add the name of a file to errors that are raised inside, unless they begin with it."""
+    """Prefix errors raised inside with the name of a file, unless they begin with it."""
     try:
         yield
     except InputError as error:
@@ -97,7 +97,7 @@ def error_context(source: object) -> Iterator[None]:
 
 
 def suggestion(name: str, known: Collection[str], aliases: Mapping[str, str] | None = None, limit: int = 40) -> str:
-    """The closest name, then what is known: ``did you mean 'ot'? Known are panther, ot``."""
+    """Closest name and all known ones: ``did you mean 'ot'? Known are panther, ot``."""
     typed, plain = str(name).lower(), {entry.lower(): entry for entry in known}
     close = difflib.get_close_matches(typed, plain, n=1)
     guess = (aliases or {}).get(typed) or (plain[close[0]] if close else None)
@@ -117,55 +117,55 @@ def describe(error: Exception) -> str:
 
 
 def require_packages(extra: str, *names: str) -> None:
-    """Refuse once, before the work, where packages of an extra are missing."""
+    """Refuse, before the work, missing packages of an extra."""
     if missing := [name for name in names if find_spec(name) is None]:
         raise InputError(f"{', '.join(missing)}: not installed; pip install 'panther-wsi[{extra}]'")
 
 
-LARGEST_SEED = 2**32 - 1  # what all generators of random numbers take, also after mixing in a fold or a restart
+LARGEST_SEED = 2**32 - 1  # valid for all random generators, also combined with a fold or restart
 
 
 def plain(value: Any) -> Any:
-    """The same value in Python's own numbers, also inside lists, tuples and mappings: numpy's cannot be written to files."""
+    """The value with Python numbers instead of numpy's, which JSON cannot hold; also inside lists, tuples and mappings."""
     import numpy as np
 
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 1):
         return value.tolist()
     if isinstance(value, dict):
-        return {key: plain(one) for key, one in value.items()}
+        return {key: plain(entry) for key, entry in value.items()}
     return type(value)(map(plain, value)) if type(value) in (list, tuple) else value
 
 
 def make_plain(settings: Any) -> None:
-    """The same for every field of a frozen value, while it is made."""
+    """Apply `plain` to all fields of a frozen dataclass, in its `__post_init__`."""
     for field in fields(settings):
         object.__setattr__(settings, field.name, plain(getattr(settings, field.name)))
 
 
 def check_choice(what: str, value: Any, known: Collection[str]) -> None:
-    """Refuse anything but one of the ``known`` names."""
+    """Refuse values other than the ``known`` names."""
     if value not in known:
         raise InputError(f"There is no {what} {value!r}; {suggestion(str(value), known)}.")
 
 
 def check_whole(name: str, value: Any, least: int, most: int) -> None:
-    """Refuse anything but a whole number from ``least`` to ``most``, Python's or numpy's; True and 3.0 are none."""
+    """Refuse values other than whole numbers from ``least`` to ``most``, Python's or numpy's; True and 3.0 are refused."""
     value = plain(value)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InputError(f"{name} is {_shown(value)}; expected a whole number from {least:,} to {most:,}.")
 
 
 def check_number(name: str, value: Any, least: float = -math.inf, *, above: bool = False) -> None:
-    """Refuse anything but a finite number, not below ``least`` or, with ``above``, larger than it."""
+    """Refuse values other than finite numbers of at least ``least`` or, with ``above``, larger than it."""
     value = plain(value)
-    good = isinstance(value, (int, float)) and not isinstance(value, bool) and -math.inf < value < math.inf
-    if not good or value < least or (above and value == least):
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and -math.inf < value < math.inf
+    if not is_number or value < least or (above and value == least):
         bound = "" if least == -math.inf else f" above {least:g}" if above else f" of at least {least:g}"
         raise InputError(f"{name} is {_shown(value)}; expected a number{bound}.")
 
 
 def check_seed(value: Any) -> None:
-    """Refuse a seed that a generator would not take."""
+    """Refuse seeds that are invalid for a generator."""
     check_whole("seed", value, 0, LARGEST_SEED)
 
 

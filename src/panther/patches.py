@@ -1,4 +1,4 @@
-"""What patches must have in common to be put together (encoder, resolution, size), and where they lie on their slide."""
+"""Encoder, resolution and size of patches, which must agree, and their positions on the slide."""
 
 import math
 import re
@@ -10,10 +10,10 @@ import numpy as np
 
 from panther.errors import InputError
 
-# What TRIDENT, STAMP, CLAM, timm and the Hugging Face hub call an encoder, and its name here.
-# Names are compared in small letters, `_` as `-`, and without the prefixes below. Networks of one name that give another number of features
-# (ResNet-50 cut after its third block or whole; Virchow's class token with or without the mean of the patches) are told apart by that number,
-# which is compared wherever names are.
+# Names of encoders here, and those of TRIDENT, STAMP, CLAM, timm and the Hugging Face hub.
+# Names are compared in small letters, `_` as `-`, and without the prefixes below. Networks of one name with different numbers of features
+# (ResNet-50 with or without its last block; Virchow's class token with or without the mean of the patches) are distinguished by that number,
+# which is always compared too.
 ALIASES: dict[str, tuple[str, ...]] = {
     "lite0": ("efficientnet-lite0", "tf-efficientnet-lite0", "tf-efficientnet-lite0.in1k"),
     "resnet50": ("resnet50-trunc", "resnet50.tv-in1k", "timm/resnet50.tv-in1k", "resnet50-baseline", "resnet-50"),
@@ -58,12 +58,12 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 
 _PREFIXES = ("https://huggingface.co/", "hf-hub:", "timm:")
-_STAMP_HASH = re.compile(r"-[0-9a-f]{8}$")  # STAMP's folders: the hash of its code behind the extractor's name
+_STAMP_HASH = re.compile(r"-[0-9a-f]{8}$")  # STAMP's folders: the extractor's name with a hash of its code
 _NAMES = {alias: name for name, aliases in ALIASES.items() for alias in (name, *aliases)}
 
 
 def canonical(name: str) -> str:
-    """Name of an encoder here; one that is not known stays as it is, in small letters and with `-` for `_`.
+    """Name of an encoder here; an unknown name in small letters with `-` for `_`.
 
     >>> canonical("uni_v1"), canonical("hf-hub:MahmoodLab/UNI"), canonical("mahmood-uni-1a2b3c4d")
     ('uni', 'uni', 'uni')
@@ -77,12 +77,12 @@ def canonical(name: str) -> str:
 
 
 def encoder_words(name: str | None) -> str:
-    """What to call an encoder in a sentence."""
+    """Description of an encoder for messages."""
     return f"the encoder {name!r}" if name else "an encoder that is not named"
 
 
 def same_encoder(one: str | None, other: str | None) -> bool:
-    """Whether two names may be one encoder; a file that names none may be of any."""
+    """Whether two names may be of one encoder; a missing name matches any."""
     return not one or not other or canonical(one) == canonical(other)
 
 
@@ -92,7 +92,7 @@ TOLERANCE = 0.05
 
 @dataclass(frozen=True)
 class PatchSpec:
-    """Size of a patch, in the three units that are so easily confused; None is "the file does not say"."""
+    """Size of a patch, in the three units that are so easily confused; None: unknown."""
 
     mpp: float | None = None  # target resolution, micrometres per pixel
     size: int | None = None  # pixels at the target resolution (what the encoder sees)
@@ -101,22 +101,22 @@ class PatchSpec:
     level: int | None = None
     overlap: int = 0  # pixels at the target resolution
     coords_unit: str = "px"  # "px" at level 0, or "um" (STAMP)
-    mpp_level0: float | None = None  # of the slide, as it was known when the patches were cut; only where it is exact
+    mpp_level0: float | None = None  # of the slide when the patches were cut; only if it is exact
 
     @property
     def side(self) -> float | None:
-        """Side of a patch in micrometres: what an encoder, which brings every patch to its own size, gets to see."""
+        """Side of a patch in micrometres: encoders resize patches, so this is the tissue that they see."""
         return self.mpp * self.size if self.mpp and self.size else None
 
     @property
     def scale(self) -> "PatchSpec":
-        """The part that features, prototypes and models have in common: resolution and size."""
+        """Resolution and size, the part that features, prototypes and models share."""
         return PatchSpec(self.mpp, self.size)
 
     def agrees(self, other: "PatchSpec") -> bool:
-        """Whether patches are alike: as large in micrometres, or where a size is not known, of one resolution; unknown passes."""
-        ours, theirs = (self.side, other.side) if self.side and other.side else (self.mpp, other.mpp)
-        return not ours or not theirs or abs(ours - theirs) <= TOLERANCE * max(ours, theirs)
+        """Whether patches have the same side in micrometres or, if a size is unknown, the same resolution; unknown ones agree."""
+        first, second = (self.side, other.side) if self.side and other.side else (self.mpp, other.mpp)
+        return not first or not second or abs(first - second) <= TOLERANCE * max(first, second)
 
     def words(self) -> str:
         """Resolution for a message."""
@@ -127,18 +127,18 @@ class PatchSpec:
         return f"of {self.size} px at {self.mpp:.4g} um/px ({self.side:.4g} um)"
 
     def known(self) -> dict[str, Any]:
-        """What is known, as plain values."""
+        """Known fields as plain values."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def spec_from(values: Mapping[str, Any] | None) -> PatchSpec:
-    """Spec of plain values."""
+    """Spec from plain values."""
     names = {field.name for field in fields(PatchSpec)}
     return PatchSpec(**{name: value for name, value in (values or {}).items() if name in names})
 
 
 def in_common(specs: "list[PatchSpec]") -> PatchSpec:
-    """Scale of patches that are put together: that of the first that names it, unknown where they disagree."""
+    """Common scale of patches: that of the first with a known scale, unknown if they disagree."""
     known = [spec.scale for spec in specs if spec.mpp]
     first = max(known, key=lambda spec: spec.side is not None, default=PatchSpec())
     return first if all(first.agrees(spec) for spec in known) else PatchSpec()
@@ -146,12 +146,12 @@ def in_common(specs: "list[PatchSpec]") -> PatchSpec:
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Where the patches of a slide, or of all slides of a patient, lie."""
+    """Positions of the patches of a slide, or of all slides of a patient."""
 
     coords: np.ndarray  # (N, 2), upper left corners
-    step: float  # distance of patches that lie side by side, in the same unit
-    lengths: tuple[int, ...]  # patches of each slide: nothing touches across slides
-    inferred: bool = False  # no file says the step: it was taken from the coordinates
+    step: float  # distance of adjacent patches, in the same unit
+    lengths: tuple[int, ...]  # patches of each slide: patches of different slides are never adjacent
+    inferred: bool = False  # the step was estimated from the coordinates, no file states it
 
     def slides(self) -> list[np.ndarray]:
         """Corners of each slide's patches."""
@@ -159,7 +159,7 @@ class Places:
 
 
 def places_of(coords: np.ndarray, spec: PatchSpec, source: str) -> Places:
-    """Places of one slide's patches; messages call it ``source``."""
+    """Positions of one slide's patches; messages name ``source``."""
     points = np.asarray(coords, np.float64).reshape(-1, 2)
     if not np.isfinite(points).all():
         raise InputError(f"{source}: the coordinates hold NaN or infinite numbers; extract the patches again.")
@@ -171,7 +171,7 @@ def places_of(coords: np.ndarray, spec: PatchSpec, source: str) -> Places:
 
 
 def joined_places(parts: Sequence[Places]) -> Places:
-    """Places of several slides one after the other; where their steps differ, coordinates count in steps."""
+    """Concatenated positions of several slides; if their steps differ, coordinates are divided by them."""
     lengths = tuple(length for part in parts for length in part.lengths)
     inferred = any(part.inferred for part in parts)
     if len({part.step for part in parts}) == 1:
@@ -183,12 +183,12 @@ STEP_TOLERANCE = 2.0  # level-0 pixels: tools round a step with overlap in diffe
 
 
 def stated_side(spec: PatchSpec) -> float | None:
-    """Side of a patch in the unit of the coordinates; None where the file does not say it."""
+    """Side of a patch in the unit of the coordinates; None if unknown."""
     return spec.side if spec.coords_unit == "um" else spec.size_level0
 
 
 def stated_step(spec: PatchSpec) -> float | None:
-    """Distance of neighbours in the unit of the coordinates, the overlap taken off; None where the file does not say it."""
+    """Distance of adjacent patches (side less overlap) in the unit of the coordinates; None if unknown."""
     side = stated_side(spec)
     if side is None or not spec.overlap or not spec.size:
         return None if side is None else float(side)
@@ -197,7 +197,7 @@ def stated_step(spec: PatchSpec) -> float | None:
 
 
 def shown_step(points: np.ndarray, stated: float | None) -> float:
-    """Step of the grid: the stated one, corrected by what neighbours show; without it, the commonest distance."""
+    """Step of the grid: the stated one, corrected by the observed distances; without it, the most frequent distance."""
     if stated is not None and _one_after_the_other(points, stated):
         return float(stated)
     gaps = row_gaps(points)
@@ -206,17 +206,16 @@ def shown_step(points: np.ndarray, stated: float | None) -> float:
         return commonest(close) if len(close) and not (close == stated).any() else float(stated)
     if not len(gaps):
         raise InputError(
-            "The file does not tell the patches' size and no two patches lie in one row, so it cannot be inferred; "
-            "extract the patches again with `panther slides`."
+            "the size of patches is unknown and no two of them are in one row; extract them again with `panther slides`"
         )
     return commonest(gaps)
 
 
 def neighbour_step(points: np.ndarray, spec: PatchSpec) -> tuple[float, bool]:
-    """Distance of patches that lie side by side, and whether only the coordinates say it: also where patches were cut with gaps between them."""
+    """Distance of adjacent patches, also of patches with gaps between them, and whether it was estimated from the coordinates."""
     stated = stated_step(spec)
     if len(points) < 2:
-        return stated or 1.0, False  # nothing that could be near or far
+        return stated or 1.0, False  # no distances
     if stated is not None and not _one_after_the_other(points, stated):
         gaps = row_gaps(points)
         if len(gaps) and gaps.min() > stated + STEP_TOLERANCE:
@@ -236,12 +235,12 @@ def row_gaps(points: np.ndarray) -> np.ndarray:
 
 
 def commonest(values: np.ndarray) -> float:
-    """Value that is there most often, the smallest of several."""
+    """Most frequent value, the smallest of several."""
     levels, counts = np.unique(values, return_counts=True)
     return float(levels[counts.argmax()])
 
 
 def _one_after_the_other(points: np.ndarray, step: float) -> bool:
-    """Whether two patches that follow each other in the file are neighbours at exactly that distance: usual, and found without sorting."""
+    """Whether two successive patches of the file have exactly that distance: usual, and faster than sorting."""
     apart = np.abs(np.diff(points, axis=0))
     return bool(((apart.min(1) == 0) & (apart.max(1) == step)).any()) if len(apart) else False

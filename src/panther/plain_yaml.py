@@ -1,4 +1,4 @@
-"""YAML of a study file as plain values: small, without repeated keys and without anchors that expand to millions of values."""
+"""YAML files as plain values: small, without repeated keys, and without anchors that expand to millions of values."""
 
 import re
 from pathlib import Path
@@ -10,24 +10,24 @@ from panther.errors import InputError, error_context
 
 STUDY, KEYS = "study file", "name, features, task; `panther study new` writes a template"
 LARGEST = 1_000_000  # bytes; a study is a page of text
-MOST_VALUES = 20_000  # after anchors are written out
+MOST_VALUES = 20_000  # with anchors expanded
 
 
 class _Loader(yaml.SafeLoader):
     """Plain values only; `1e-4` is a number, as in YAML 1.2, and keys are unique."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in seen:
+                if key.value in keys:
                     raise InputError(f"line {key.start_mark.line + 1}: the key {key.value!r} is there twice")
-                seen.add(key.value)
+                keys.add(key.value)
         return super().construct_mapping(node, deep)
 
 
 def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> Any:
-    """12:00:00 is a time, and no number to the base of 60 as in YAML 1.1."""
+    """12:00:00 stays text; in YAML 1.1 it is a sexagesimal number."""
     return node.value if ":" in node.value else loader.construct_yaml_int(node)
 
 
@@ -38,7 +38,7 @@ _Loader.add_implicit_resolver(
 
 
 def read_yaml(path: Path, what: str = STUDY, expected: str = KEYS) -> dict[str, Any]:
-    """Mapping at the top of a YAML file; ``what`` it should be, and which keys are ``expected``, for messages."""
+    """Mapping at the top of a YAML file; messages name ``what`` the file is and the ``expected`` keys."""
     try:
         with error_context(path):
             if path.stat().st_size > LARGEST:
@@ -67,7 +67,7 @@ def _parse(text: str) -> Any:
 
 
 def _count_values(node: yaml.Node, above: set[int], known: dict[int, int]) -> int:
-    """Number of values of a node once its anchors are written out; an anchor inside itself, and too many values, are refused."""
+    """Number of values of a node with its anchors expanded; recursive anchors and too many values are refused."""
     if id(node) in above:
         raise InputError(f"line {node.start_mark.line + 1}: the anchor contains itself")
     if id(node) not in known:
@@ -76,5 +76,5 @@ def _count_values(node: yaml.Node, above: set[int], known: dict[int, int]) -> in
             children = [part for pair in node.value for part in pair]
         known[id(node)] = 1 + sum(_count_values(child, above | {id(node)}, known) for child in children)
     if known[id(node)] > MOST_VALUES:
-        raise InputError(f"its anchors write out to more than {MOST_VALUES:,} values")
+        raise InputError(f"its anchors expand to more than {MOST_VALUES:,} values")
     return known[id(node)]

@@ -20,7 +20,7 @@ class Nothing:
 
 @dataclass(frozen=True)
 class Entry(Generic[T, M]):
-    """One registered thing and what is known about it."""
+    """A registered value and its metadata."""
 
     name: str
     value: T
@@ -31,13 +31,13 @@ class Entry(Generic[T, M]):
 class Registry(Generic[T, M]):
     """Named entries of one kind, in the order of their registration."""
 
-    kind: str  # "aggregator": used in error messages
-    metadata: type[M]  # a dataclass: what is known about every entry; its field `name` is filled in
+    kind: str  # e.g. "aggregator", for messages
+    metadata: type[M]  # dataclass of an entry's metadata; its field `name` is filled in
     _entries: dict[str, Entry[T, M]] = field(default_factory=dict)
 
     def register(self, name: str, **metadata: Any) -> Callable[[T], T]:
         """Return a decorator that registers its argument under ``name``."""
-        known = [one.name for one in fields(self.metadata)]  # type: ignore[arg-type]
+        known = [entry.name for entry in fields(self.metadata)]  # type: ignore[arg-type]
         for key in metadata:
             if key not in known:
                 raise TypeError(f"the {self.kind} {name!r} has metadata {key!r}; {suggestion(key, known)}")
@@ -52,7 +52,7 @@ class Registry(Generic[T, M]):
         return decorate
 
     def entry(self, name: str) -> Entry[T, M]:
-        """Entry of that name, or a sentence that lists the known ones."""
+        """Entry of that name; an unknown name is an error that lists the known ones."""
         if name not in self._entries:
             raise InputError(f"There is no {self.kind} {name!r}; {suggestion(name, self._entries)}.")
         return self._entries[name]
@@ -82,7 +82,7 @@ PLUGINS: list[Path] = []  # files that were loaded; workers load them too
 
 
 def load_plugins(files: Iterable[Path]) -> None:
-    """Import Python files that register methods, encoders, heads, losses or readers of the user."""
+    """Import the user's Python files that register methods, encoders, heads, losses or readers."""
     for file in map(Path.absolute, map(Path, files)):
         name = f"panther_plugin_{file.stem}"
         if file in PLUGINS:

@@ -1,4 +1,4 @@
-"""Rows of features, read by slices: arrays as tensors, several one after the other, seen through a projection, or centred."""
+"""Rows of features, read by slices: arrays as tensors, concatenated, projected, or centred."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class Concatenated:
-    """Rows of several sources one after the other: the slides of a patient are one bag."""
+    """Concatenated rows of several sources, e.g. the slides of a patient as one bag."""
 
     parts: tuple[Rows, ...]
 
@@ -65,7 +65,7 @@ class Concatenated:
 
 
 class Ragged(NamedTuple):
-    """Bags of different lengths one after the other in one tensor: a batch without padding."""
+    """Bags of different lengths concatenated in one tensor: a batch without padding."""
 
     rows: Tensor  # (sum of N, d)
     lengths: tuple[int, ...]
@@ -87,7 +87,7 @@ class Ragged(NamedTuple):
 
 @dataclass(frozen=True)
 class Projection:
-    """What is done to features before they meet prototypes: L2 normalisation, then PCA; nothing by default."""
+    """Transformation of features before prototypes: L2 normalisation, then PCA; the identity by default."""
 
     normalise: bool = False
     mean: Tensor | None = None  # (d_in,)
@@ -95,7 +95,7 @@ class Projection:
 
     @property
     def is_identity(self) -> bool:
-        """Whether features pass unchanged."""
+        """Whether features stay unchanged."""
         return not self.normalise and self.basis is None
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -110,7 +110,7 @@ class Projection:
         return (x - self.mean.to(x)) @ self.basis.to(x)
 
     def view(self, rows: Rows) -> Rows:
-        """Same rows, projected as they are read."""
+        """The rows, projected when read."""
         if isinstance(rows, Ragged):
             return Ragged(self(rows.rows), rows.lengths)
         return rows if self.is_identity else Projected(rows, self)
@@ -118,7 +118,7 @@ class Projection:
 
 @dataclass(frozen=True)
 class Projected:
-    """Rows seen through a projection."""
+    """Rows that are projected when read."""
 
     rows: Rows
     projection: Projection
@@ -152,36 +152,36 @@ def as_matrix(what: str, values: Any, expected: str = MATRIX) -> Tensor:
 
 
 def as_tensor(what: str, values: Any, expected: str = MATRIX) -> Tensor:
-    """Tensor of numbers, whatever their shape and type; it shares the memory of an array that torch can read."""
+    """Tensor of numbers of any shape and type; it shares the memory of an array if torch can read it."""
     if isinstance(values, Tensor):
         return values
     if isinstance(values, (list, tuple)):
         try:
             return torch.as_tensor(values)
         except (TypeError, ValueError, RuntimeError) as error:  # rows of different lengths, or text
-            raise InputError(f"{what}: found a list that is no table of numbers, {expected}") from error
+            raise InputError(f"{what}: found a list of unequal rows or of text, {expected}") from error
     if np.ma.is_masked(values):
         raise InputError(f"{what}: found a masked array, expected one without masked rows")
     if not hasattr(values, "__array__"):
         raise InputError(f"{what}: found {None if values is None else type(values).__name__}, {expected}")
-    if hasattr(values, "select_dtypes"):  # a table of pandas
+    if hasattr(values, "select_dtypes"):  # a pandas DataFrame
         others = values.columns.difference(values.select_dtypes("number").columns)
         if len(others):
             raise InputError(f"{what}: the column {others[0]!r} holds no numbers, {expected}")
-        if any(not isinstance(dtype, np.dtype) for dtype in values.dtypes):  # pandas' own types, with missing values
+        if any(not isinstance(dtype, np.dtype) for dtype in values.dtypes):  # pandas' nullable types
             values = values.to_numpy(np.float64, na_value=np.nan)
     array = np.asarray(values)
     if array.dtype.kind not in "fiub" or (array.dtype.kind == "f" and array.itemsize > 8):
-        kind = "Python objects" if array.dtype.kind == "O" else array.dtype
-        raise InputError(f"{what}: found an array of {kind}, {expected}")
+        dtype = "Python objects" if array.dtype.kind == "O" else array.dtype
+        raise InputError(f"{what}: found an array of {dtype}, {expected}")
     if not array.dtype.isnative or any(step < 0 or step % array.itemsize for step in array.strides):
         array = np.array(array, array.dtype.newbyteorder("="), order="C")  # torch reads neither
     return torch.from_numpy(array if array.flags.writeable else np.asarray(_Shared(array)))
 
 
 @dataclass(frozen=True)
-class Held:
-    """Coordinates in memory, handed out when called."""
+class LoadedCoords:
+    """Coordinates in memory, returned when called."""
 
     coords: Tensor
 
@@ -190,13 +190,18 @@ class Held:
         return self.coords
 
 
-def as_places(what: str, values: Any, count: int) -> Held:
-    """Coordinates of ``count`` patches from an array (N, 2)."""
-    expected = f"expected coordinates ({count}, 2), the upper left corner of each patch"
-    coords = as_tensor(f"the places of {what}", values, expected)
-    if tuple(coords.shape) != (count, 2):
-        raise InputError(f"the places of {what}: found shape {tuple(coords.shape)}, {expected}")
-    return Held(coords.to(torch.float64 if coords.is_floating_point() else torch.int64))
+def as_coords(what: str, values: Any, count: int) -> LoadedCoords:
+    """Coordinates of ``count`` patches from an array (N, 2) or (1, N, 2); messages call them ``what``."""
+    coords = as_tensor(what, values, f"expected coordinates ({count}, 2), the upper left corner of each patch")
+    check_coords_shape(what, tuple(coords.shape), count)
+    return LoadedCoords(coords.reshape(-1, 2).to(torch.float64 if coords.is_floating_point() else torch.int64))
+
+
+def check_coords_shape(what: str, shape: tuple[int, ...], count: int) -> None:
+    """Refuse coordinates that are not one pair per patch."""
+    is_empty = count == 0 and 0 in shape  # an empty list is saved as (0,)
+    if shape not in ((count, 2), (1, count, 2)) and not is_empty:
+        raise InputError(f"{what}: found shape {shape}, expected ({count}, 2), the upper left corner of each patch")
 
 
 def as_centroids(values: Any) -> Tensor:
@@ -211,25 +216,25 @@ def as_centroids(values: Any) -> Tensor:
 
 
 class _Shared:
-    """The memory of a read-only array, e.g. of a file, for torch, which warns of it; nothing here writes to features."""
+    """Memory of a read-only array, e.g. of a file, marked as writable: torch warns otherwise, and features are never written to."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array  # keeps the memory
-        about = array.__array_interface__
-        self.__array_interface__ = {**about, "data": (about["data"][0], False)}
+        interface = array.__array_interface__
+        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
 
 
-BLOCK = 4096  # patches that a slide's mean is read by
+BLOCK = 4096  # patches read at once for a slide's mean
 
 
 @dataclass(frozen=True, eq=False)
 class Alignment:
-    r"""Mean of the training slides, and what the slides of each site differ from it by.
+    r"""Mean of the training slides, and the shift of each site from it.
 
     .. math:: x' = m + (x - m - g_s)
 
-    with the training slides' mean m, and the shift g_s of the means of site s. With ``centre=slide`` g is the slide's mean less m.
-    Patches are moved back to m, so that prototypes lie where features lie.
+    with the training slides' mean m and the shift g_s of the mean of site s. With ``centre=slide``, g is the slide's mean less m.
+    Patches are centred on m and not on 0, so that prototypes stay in the space of the features.
     """
 
     kind: str  # "slide" or "site"
@@ -237,54 +242,52 @@ class Alignment:
     sites: tuple[str, ...] = ()
     shift: Tensor | None = None  # (S, d)
     members: Mapping[str, str] = field(default_factory=dict)  # slide or patient -> its site
-    fitted: int = 0  # how many of the sites, the first ones, the training slides are of
+    fitted: int = 0  # number of sites of training slides; sites added later follow them
 
     TENSORS: ClassVar = {"slide": ("mean",), "site": ("mean", "shift")}
 
     def move_of(self, sample: str, source: str) -> "Move":
-        """How a slide or patient is moved; one of a site that is not known is refused."""
+        """Move of a slide or patient; samples of an unknown site are refused."""
         if self.kind == "slide":
             return Move(self.mean)
         site = self.members.get(sample)
         if site is None:
-            raise InputError(
-                f"{source}: the prototypes are centred by site, and no table names a site of {sample} to them."
-            )
+            raise InputError(f"{source}: the prototypes are centred by site, but the site of {sample} is unknown")
         assert self.shift is not None
         return Move(self.mean, self.mean + self.shift[self.sites.index(site)])
 
     def view(self, bag: "Bag") -> "Aligned":
-        """Features of a bag, moved as they are read."""
+        """Features of a bag, moved when read."""
         return self.move_of(bag.slide_id, bag.source).view(bag)
 
-    def digest(self, *, added: bool = False) -> bytes:
-        """Hash of what the training slides gave; with ``added`` also of sites that were estimated later."""
-        upto = None if added else self.fitted
-        about = (self.kind, self.sites[:upto], sorted(self.members.items()) if added else None)
-        digest = hashlib.blake2b(repr(about).encode(), digest_size=16)
+    def digest(self) -> bytes:
+        """Hash of the means of the training slides, without sites that were added later."""
+        digest = hashlib.blake2b(repr((self.kind, self.sites[: self.fitted], None)).encode(), digest_size=16)
         for tensor in self.tensors().values():
-            rows = tensor[:upto] if tensor.ndim == 2 else tensor
+            rows = tensor[: self.fitted] if tensor.ndim == 2 else tensor
             digest.update(rows.detach().cpu().float().contiguous().numpy().tobytes())
         return digest.digest()
 
     def tensors(self) -> dict[str, Tensor]:
-        """What is written beside prototypes."""
+        """Tensors, for files."""
         return {name: tensor for name in ("mean", "shift") if (tensor := getattr(self, name)) is not None}
 
     def settings(self) -> dict[str, Any]:
-        """The rest of it, in plain values."""
+        """All other fields as plain values, for files."""
         return {"kind": self.kind, "fitted": self.fitted, "sites": list(self.sites), "members": dict(self.members)}
 
     @classmethod
     def from_state(cls, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> "Alignment":
-        """As written by `settings` and `tensors`; what cannot be raises KeyError, TypeError or ValueError."""
+        """Alignment from `settings` and `tensors`; invalid ones raise KeyError, TypeError or ValueError."""
         plain = {"kind": str, "fitted": int, "sites": list, "members": dict}
-        for name, kind in plain.items():
-            if type(about[name]) is not kind:
+        for name, expected in plain.items():
+            if type(about[name]) is not expected:
                 raise TypeError(f"{name} is {about[name]!r}")
-        strange = [name for name in (*about["sites"], *about["members"].values()) if not isinstance(name, str)]
-        if strange or not all(tensor.is_floating_point() for tensor in tensors.values()):
-            raise TypeError(f"{strange[0]!r} names no site" if strange else "whole numbers where others are expected")
+        invalid = [name for name in (*about["sites"], *about["members"].values()) if not isinstance(name, str)]
+        if invalid or not all(tensor.is_floating_point() for tensor in tensors.values()):
+            raise TypeError(
+                f"{invalid[0]!r} is not the name of a site" if invalid else "found tensors of whole numbers"
+            )
         if tuple(sorted(tensors)) != cls.TENSORS.get(about["kind"]):
             raise ValueError(f"kind {about['kind']!r} with tensors {sorted(tensors)}")
         numbers: dict[str, Any] = {name: tensor.float() for name, tensor in tensors.items()}
@@ -299,26 +302,26 @@ class Alignment:
             if tuple(tensor.shape) != shape or not bool(torch.isfinite(tensor).all()):
                 raise ValueError(f"{name} has shape {tuple(tensor.shape)}, expected {shape} of finite numbers")
         if not set(self.members.values()) <= set(self.sites) or len(set(self.sites)) < count:
-            raise ValueError("slides of sites that it does not hold, or a site twice")
+            raise ValueError("slides of unknown sites, or a site twice")
         if not 0 <= self.fitted <= count:
             raise ValueError(f"{self.fitted} training sites of {count} in all")
 
 
 @dataclass(frozen=True, eq=False)
 class Move:
-    """How one bag is moved; small enough to send with it."""
+    """Translation of one bag's features; small enough to send to another process."""
 
     to: Tensor  # (d,)
-    centre: Tensor | None = None  # (d,), where patches are moved from; None: from the mean of their slide
+    centre: Tensor | None = None  # (d,), subtracted from patches; None: the mean of their slide
 
     def view(self, bag: "Bag") -> "Aligned":
-        """Features of the bag, moved as they are read."""
+        """Features of the bag, moved when read."""
         return Aligned(bag.features, self, bag.lengths or (len(bag),))
 
 
 @dataclass(frozen=True, eq=False)
 class Aligned:
-    """Rows that are moved as they are read."""
+    """Rows that are moved when read."""
 
     rows: Rows  # (N, d)
     move: Move
@@ -340,7 +343,7 @@ class Aligned:
         return (x - self._centres(start, step, len(x)).to(x)).add_(self.move.to.to(x))
 
     def _centres(self, start: int, step: int, count: int) -> Tensor:
-        """Where these rows are moved from, (d,) or (n, d)."""
+        """Centres to subtract from these rows, (d,) or (n, d)."""
         if self.move.centre is not None:
             return self.move.centre
         if len(self.lengths) == 1:
@@ -350,7 +353,7 @@ class Aligned:
 
     @cached_property
     def _slide_means(self) -> Tensor:
-        """Mean of each slide (k, d), read once; a slide without patches has none and needs none."""
+        """Mean of each slide (k, d), read once; 0 for a slide without patches."""
         means, start = [], 0
         for length in self.lengths:
             total = torch.zeros(self.shape[1], dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Files and their content: hashes of features and of settings, files that appear whole or not at all, outputs that are no inputs."""
+"""Files and their content: hashes of features and settings, atomic writes, and checks that outputs are not inputs."""
 
 import errno
 import hashlib
@@ -28,35 +28,35 @@ if TYPE_CHECKING:
     from panther.types import Rows
 
 BLOCK_BYTES = 2 << 20  # stays in a core's cache
-PIECE_BYTES = 512 << 10  # what is copied and then hashed is there twice
-# A file that changes twice within one tick of its file system's clock shows the same time: FAT counts two seconds, NFS remembers
-# times for three, and clocks of machines differ. What is younger than this when it is read is read again the next time.
+PIECE_BYTES = 512 << 10  # a piece and its copy stay in the cache
+# A file that changes twice within one tick of its file system's clock shows the same time: FAT counts two seconds, NFS caches times for three,
+# and clocks of machines differ. Files younger than this when read are read again the next time.
 UNSETTLED_SECONDS = 10.0
-KEPT_BYTES = 1 << 20  # of one write, kept where the disk is full
+KEPT_BYTES = 1 << 20  # largest write that is kept in memory when the disk is full
 RESULT_COLUMNS = ("sample", "n_prototypes", "representation")  # first columns of the tables that panther writes
 
 Version = tuple[tuple[int, int] | None, ...]  # of each file: time of its content and size; None: it does not exist
 
 
 def hash_of(value: Any, *contents: bytes) -> str:
-    """Key of plain values (settings, names, numbers), and of bytes: 32 hexadecimal digits, equal wherever and whenever it is taken."""
+    """Key of plain values (settings, names, numbers) and of bytes: 32 hexadecimal digits, the same on every machine."""
     text = json.dumps(value, sort_keys=True, default=str)
     return hashlib.blake2b(b"".join((text.encode(), *contents)), digest_size=16).hexdigest()
 
 
 def hash_rows(rows: "Rows") -> str:
-    """Hash of all rows (N, d); equal features give equal hashes, in whatever layout they are stored."""
+    """Hash of all rows (N, d); equal features have equal hashes in every layout."""
     return HashedRows(rows).digest()
 
 
 def hash_contents(contents: Mapping[str, str]) -> str:
-    """Hash over the samples of a cohort, by name, and the hash of each one's features."""
+    """Hash of the names of a cohort's samples and the hashes of their features."""
     text = "\n".join(f"{name} {contents[name]}" for name in sorted(contents))
     return str(_xxh3_128(text.encode("utf-8", "surrogateescape")).hexdigest())
 
 
 def read_into(rows: "Rows", span: slice, out: "Tensor") -> None:
-    """Copy a span of rows into memory that is there (n, d); rows that can write to it themselves spare a copy."""
+    """Copy a span of rows into ``out`` (n, d), without an intermediate copy if the rows have `read_into`."""
     if (read := getattr(rows, "read_into", None)) is not None:
         read(span, out)
     else:
@@ -64,9 +64,9 @@ def read_into(rows: "Rows", span: slice, out: "Tensor") -> None:
 
 
 class HashedRows:
-    """Rows that are hashed as they are read from first to last, so that the hash costs no reading of its own.
+    """Rows that are hashed while they are read in order, so that the hash needs no further reading.
 
-    Reading again, or out of order, changes nothing: what was not read in order is read by `digest`.
+    Rows that were not read in order are read by `digest`.
     """
 
     def __init__(self, rows: "Rows") -> None:
@@ -85,15 +85,15 @@ class HashedRows:
         return block
 
     def read_into(self, rows: slice, out: "Tensor") -> None:
-        """Read rows into memory that is there, and hash them where they are then, piece by piece: in the cache."""
+        """Read rows into ``out`` and hash them piece by piece, while they are in the cache."""
         import torch
 
         start, stop, _ = rows.indices(self.shape[0])
-        if start == self._next and _lie_alike(self._rows, out):
-            there, here = (block.view(torch.uint8).numpy().reshape(-1) for block in (self._rows[start:stop], out))
-            for at in range(0, len(here), PIECE_BYTES):  # by numpy, whose calls cost less than torch's
-                piece = here[at : at + PIECE_BYTES]
-                piece[:] = there[at : at + PIECE_BYTES]
+        if start == self._next and _same_layout(self._rows, out):
+            source, target = (block.view(torch.uint8).numpy().reshape(-1) for block in (self._rows[start:stop], out))
+            for at in range(0, len(target), PIECE_BYTES):  # by numpy, whose calls cost less than torch's
+                piece = target[at : at + PIECE_BYTES]
+                piece[:] = source[at : at + PIECE_BYTES]
                 self._hash.update(piece)
             self._next = max(start, stop)
             return
@@ -122,8 +122,8 @@ class HashedRows:
         return str(self._hash.hexdigest())
 
 
-def _lie_alike(rows: "Rows", out: "Tensor") -> bool:
-    """Whether the bytes of rows, in memory or mapped, are those of the memory that they are copied into."""
+def _same_layout(rows: "Rows", out: "Tensor") -> bool:
+    """Whether rows are a tensor with the same bytes as ``out`` will have."""
     import torch
 
     if not isinstance(rows, torch.Tensor) or rows.device.type != "cpu":
@@ -138,7 +138,7 @@ def _xxh3_128(data: bytes) -> Any:
 
 
 def version_of(files: Iterable[Path]) -> Version:
-    """Time of the last change and size of each file: enough to notice that one was written anew, or removed."""
+    """Modification time and size of each file, to notice that one was replaced or removed."""
     versions: list[tuple[int, int] | None] = []
     for file in files:
         try:
@@ -150,7 +150,7 @@ def version_of(files: Iterable[Path]) -> Version:
 
 
 def stamp_of(files: Sequence[Path]) -> str:
-    """Size, times and inode of files; empty where one is missing, or so young that a later change may show the same times."""
+    """Size, times and inode of files; empty if one is missing, or so young that a later change may show the same times."""
     try:
         status = [file.stat() for file in files]
     except OSError:
@@ -193,7 +193,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def _errno(error: BaseException | None) -> int | None:
-    """Number of the system's error, also where a library wrapped it (HDF5, safetensors); None of any other error."""
+    """System error number, also of errors wrapped by a library (HDF5, safetensors); None for other errors."""
     while error is not None and not isinstance(error, InputError):
         if isinstance(error, OSError) and error.errno is not None:
             return error.errno
@@ -217,7 +217,7 @@ def _remove_leftovers(folder: Path, prefix: str) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is such a process, of whichever user: many clusters list only a user's own (hidepid)."""
+    """Whether a process of any user exists; many clusters hide those of other users (hidepid)."""
     if os.name != "posix":  # elsewhere the call below would end it
         import psutil
 
@@ -232,7 +232,7 @@ def is_running(pid: int) -> bool:
 
 
 def refusal(error: OSError, path: Path) -> str:
-    """Reason of the system, with the owner of ``path`` or of its nearest folder where access is denied."""
+    """Reason of a system error; if access is denied, with the owner of ``path`` or its nearest existing folder."""
     reason = os.strerror(error.errno) if error.errno is not None else str(error)
     if isinstance(error, PermissionError):
         place = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
@@ -248,9 +248,9 @@ def _owner(path: Path) -> str:
 
 
 class _Sink(io.FileIO):
-    """File that keeps its first error for later: HDF5 crashes where it cannot write what it holds, also after it was closed.
+    """File that keeps its first error for later: HDF5 crashes when it cannot flush its cache, also after closing.
 
-    What cannot be written any more stays in memory, as long as it is small: HDF5 reads its own records back, but no rows.
+    Small writes that fail stay in memory, because HDF5 reads its metadata (but no rows) back.
     """
 
     failed: OSError | None = None
@@ -306,7 +306,7 @@ def h5_writer(path: Path) -> "Iterator[h5py.File]":
 
 
 def check_writable(path: Path) -> None:
-    """Fail before the work, not after it, where no file can be written to ``path``; nothing is left behind."""
+    """Fail before the work if no file can be written to ``path``; leaves nothing behind."""
     _check_is_file(path)
     check_writable_folder(path.parent)
     with suppress(FileNotFoundError):
@@ -316,7 +316,7 @@ def check_writable(path: Path) -> None:
 
 
 def check_writable_folder(folder: Path) -> None:
-    """Fail where no file can be written to ``folder``, or it cannot be made."""
+    """Fail if ``folder`` cannot be made or written to."""
     try:
         existing = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
         tempfile.TemporaryFile(dir=existing).close()
@@ -325,7 +325,7 @@ def check_writable_folder(folder: Path) -> None:
 
 
 def _check_is_file(path: Path) -> None:
-    """Only files are replaced: renaming over /dev/null would take it from everybody."""
+    """Only regular files are replaced: renaming over /dev/null would remove the device."""
     if path.is_dir():
         raise InputError(f"{path}: found a folder, expected the name of a file")
     if path.exists() and not path.is_file():
@@ -333,16 +333,16 @@ def _check_is_file(path: Path) -> None:
 
 
 def check_output(output: Path, *inputs: Any) -> None:
-    """Fail where ``output`` cannot be written, or is one of the files that are read, by whatever link or name.
+    """Fail if ``output`` cannot be written, or is (a link to) one of the inputs.
 
-    Inputs are paths, bags, or lists of them; values in memory (a table, prototypes) cannot be overwritten.
+    Inputs are paths, bags, or lists of them; other values (a table, prototypes) are ignored.
     """
     check_writable(output)
     _check_no_input([output], inputs)
 
 
 def check_output_folder(folder: Path, written: Iterable[str], *inputs: Any) -> None:
-    """Fail where ``folder`` cannot be written to, or holds an input under one of the names (patterns) that are written there."""
+    """Fail if ``folder`` cannot be written to, or holds an input with a name that matches the ``written`` patterns."""
     check_writable_folder(folder)
     files = list(folder.iterdir()) if folder.is_dir() else []
     _check_no_input([file for file in files if any(fnmatchcase(file.name, pattern) for pattern in written)], inputs)
@@ -358,7 +358,7 @@ def _check_no_input(outputs: Iterable[Path], inputs: Iterable[Any]) -> None:
 
 
 def _identity(file: Path) -> tuple[int, int] | None:
-    """Device and inode: the same for all links to a file; None where there is none."""
+    """Device and inode, the same for all links to a file; None if it does not exist."""
     try:
         status = file.stat()
     except (OSError, ValueError):
@@ -367,18 +367,18 @@ def _identity(file: Path) -> tuple[int, int] | None:
 
 
 def _files(inputs: Iterable[Any]) -> Iterator[tuple[Path, bool]]:
-    """Every input file, and whether it is there only because a folder was listed."""
-    for one in inputs:
-        if isinstance(one, (str, Path)):
-            yield Path(one), False
-        elif hasattr(one, "open") and hasattr(one, "files"):
-            yield from ((file, True) for file in one.files)
-        elif isinstance(one, (Sequence, Iterator)):
-            yield from _files(one)
+    """Every input file, and whether it comes from a bag, e.g. of a listed folder."""
+    for value in inputs:
+        if isinstance(value, (str, Path)):
+            yield Path(value), False
+        elif hasattr(value, "open") and hasattr(value, "files"):
+            yield from ((file, True) for file in value.files)
+        elif isinstance(value, (Sequence, Iterator)):
+            yield from _files(value)
 
 
 def is_result(path: Path) -> bool:
-    """Whether a file may be a result of panther, as far as its format tells; an empty file may be."""
+    """Whether a file may be a result of panther, by its format; empty files may be."""
     suffix = path.suffix.lower()
     try:
         if not path.stat().st_size or suffix in (".png", ".svg", ".pdf"):
@@ -401,7 +401,7 @@ def is_result(path: Path) -> bool:
                 return any(key.startswith("panther_") for key in handle.metadata() or {})
         with path.open(encoding="utf-8") as text:
             head = text.read(4096)
-    except Exception:  # a file of another format, or damaged: not a result, whatever the library calls it
+    except Exception:  # another format, or damaged
         return False
     if suffix in (".csv", ".tsv"):
         return head.partition("\n")[0].replace("\t", ",").partition(",")[0].strip('"') in RESULT_COLUMNS

@@ -1,4 +1,4 @@
-"""The values that travel between the parts: small, frozen, shapes in comments."""
+"""Values shared by all rooms: small, frozen, shapes in comments."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +15,7 @@ from panther.errors import InputError
 from panther.patches import PatchSpec as PatchSpec
 from panther.patches import Places as Places
 from panther.patches import encoder_words, joined_places, places_of, same_encoder
-from panther.rows import Alignment, as_centroids, as_matrix, as_places, as_tensor
+from panther.rows import Alignment, as_centroids, as_coords, as_matrix, as_tensor
 from panther.rows import Concatenated as Concatenated
 from panther.rows import Projection as Projection
 from panther.rows import Ragged as Ragged
@@ -34,17 +34,17 @@ class Bag:
     features : array, tensor, or what is read by slices
         Features (N, d), one row per patch.
     places : array, tensor or function, optional
-        Upper left corners of the patches (N, 2), or a function that reads them when they are asked for; `coords` has them as an array.
+        Upper left corners of the patches (N, 2), or a function that reads them when needed; `coords` has them as an array.
     spec : PatchSpec
-        Size and resolution of the patches, as far as they are known.
+        Size and resolution of the patches.
     encoder : str, optional
         Name of the encoder that made the features.
     format, path : str, path
-        Reader and file that it comes from; "memory" and None where there is no file.
+        Reader and file of the bag; "memory" and None without a file.
     allow_mixed_resolution : bool
-        Whether its patches may meet others of another resolution.
+        Whether its patches may be combined with patches of another resolution.
     slides : tuple of Bag
-        Of a patient: whose patches these are, one slide after the other.
+        Slides of a patient, in the order of the rows.
     """
 
     slide_id: str
@@ -58,12 +58,12 @@ class Bag:
     slides: tuple["Bag", ...] = ()
 
     def __post_init__(self) -> None:
-        """Arrays become tensors; what is read lazily is left alone."""
+        """Convert arrays to tensors; lazily read rows are kept."""
         rows = self.features
         if rows.ndim != 2 if isinstance(rows, Tensor) else not isinstance(getattr(rows, "dtype", None), torch.dtype):
             object.__setattr__(self, "features", as_matrix(f"Bag {self.slide_id}", rows))
         if self.places is not None and not callable(self.places):
-            object.__setattr__(self, "places", as_places(f"bag {self.slide_id}", self.places, len(self)))
+            object.__setattr__(self, "places", as_coords(f"Bag {self.slide_id}: coords", self.places, len(self)))
 
     def __len__(self) -> int:
         return int(self.features.shape[0])
@@ -75,16 +75,16 @@ class Bag:
 
     @cached_property
     def coords(self) -> np.ndarray | None:
-        """Upper left corners of the patches (N, 2), read when first asked for; None where the file has none."""
+        """Upper left corners of the patches (N, 2), read when first needed; None without coordinates."""
         return None if self.places is None else self.places().numpy()
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Patches of each slide, in the order of the rows, where it is several slides."""
+        """Number of patches of each slide, in the order of the rows; empty for a single slide."""
         return tuple(n for slide in self.slides for n in slide.lengths or (len(slide),))
 
     def layout(self) -> Places | None:
-        """Where the patches lie, for what reads their neighbourhood; None where a file has no coordinates."""
+        """Positions of the patches, for methods that use their neighbourhood; None without coordinates."""
         if self.slides:
             parts = [slide.layout() for slide in self.slides]
             known = [part for part in parts if part is not None]
@@ -95,7 +95,7 @@ class Bag:
 
     @property
     def sample(self) -> str:
-        """Name of the sample; with `open`, a bag in memory serves wherever a reference to one does."""
+        """Name of the sample; with `open`, a bag in memory can replace a reference."""
         return self.slide_id
 
     def open(self) -> "Bag":
@@ -104,12 +104,12 @@ class Bag:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """No files: what is in memory need not be what lies at `path`."""
+        """No files: the features in memory may differ from those at `path`."""
         return ()
 
     @property
     def source(self) -> str:
-        """What to call this bag in a message."""
+        """Name of this bag in messages."""
         return self.path.name if self.path else f"slide {self.slide_id}"
 
     def blocks(self, rows: int) -> Iterator[Tensor]:
@@ -118,19 +118,18 @@ class Bag:
             yield self.features[start : start + rows]
 
     def fingerprint(self) -> str:
-        """Hash of the shape, the type and every number; all features are read for it."""
+        """Hash of the shape, the type and all numbers; reads all features."""
         return hash_rows(self.features)
 
     def places_fingerprint(self) -> str:
-        """Hash of where the patches lie, for what depends on it."""
-        own = [(bag.coords, bag.spec) for bag in self.slides or (self,)]
-        return hash_of(
-            [(str(spec), coords is not None) for coords, spec in own], *(c.tobytes() for c, _ in own if c is not None)
-        )
+        """Hash of the positions of the patches."""
+        slides = [(bag.coords, bag.spec) for bag in self.slides or (self,)]
+        specs = [(str(spec), coords is not None) for coords, spec in slides]
+        return hash_of(specs, *(coords.tobytes() for coords, _ in slides if coords is not None))
 
 
 def check_resolution(bag: Bag, expected: PatchSpec, made_of: str) -> None:
-    """Refuse a bag whose patches are of another resolution or size than ``expected``, unless the user allows it."""
+    """Refuse patches of another resolution or size than ``expected``, unless the user allows it."""
     if not bag.allow_mixed_resolution and not bag.spec.agrees(expected):
         raise InputError(
             f"{bag.source}: its patches are {bag.spec.words()}, but {made_of} patches {expected.words()}. "
@@ -140,7 +139,7 @@ def check_resolution(bag: Bag, expected: PatchSpec, made_of: str) -> None:
 
 @runtime_checkable
 class Openable(Protocol):
-    """The name of a slide or patient and the way to its patches: a bag, or a reference that can be sent to another process."""
+    """A slide or patient: a bag, or a reference to one that can be sent to another process."""
 
     @property
     def sample(self) -> str:
@@ -148,14 +147,14 @@ class Openable(Protocol):
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Files that hold the patches; none where they are in memory."""
+        """Files of the patches; empty for a bag in memory."""
 
     def open(self) -> Bag:
         """Patches, read lazily."""
 
 
 class Mixture(NamedTuple):
-    """One slide's Gaussian mixture; a leading batch dimension is allowed."""
+    """Gaussian mixture of a slide; a leading batch dimension is allowed."""
 
     weights: Tensor  # (C,)
     means: Tensor  # (C, d)
@@ -164,17 +163,17 @@ class Mixture(NamedTuple):
 
 @dataclass(frozen=True)
 class SlideEmbedding:
-    """What every aggregator returns; a leading batch dimension is allowed."""
+    """Result of an aggregator; a leading batch dimension is allowed."""
 
     vector: Tensor  # (out_dim,)
     tokens: Tensor | None = None  # (C, t), per-prototype view for structured heads
-    assignment: Tensor | None = None  # (N, C), only when asked for
+    assignment: Tensor | None = None  # (N, C), only `with_assignment`
     aux: Mapping[str, Any] = field(default_factory=dict)  # e.g. mass per prototype, log-likelihood per step
 
 
 @dataclass(frozen=True)
 class Prototypes:
-    """C centroids of the cohort's training patches, and everything needed to trust and reuse them."""
+    """C centroids of the cohort's training patches, with settings, provenance and diagnostics."""
 
     centroids: Tensor  # (C, d), in the projected space
     within_variance: Tensor | None = None  # (d,), pooled within-cluster variance
@@ -187,11 +186,11 @@ class Prototypes:
     parents: str = ""  # hash over the training bags' contents
     version: str = ""  # of the package that wrote it
     spec: PatchSpec = field(default_factory=PatchSpec)  # resolution and size of the training patches
-    alignment: Alignment | None = None  # how slides or sites are moved onto the training slides, before the projection
-    surprise: Tensor | None = None  # (3, 2), -log p that is usual and that is rare, under each of STARTING_VARIANCES
+    alignment: Alignment | None = None  # centring of slides or sites, before the projection
+    surprise: Tensor | None = None  # (3, 2), usual and rare levels of -log p, under each of STARTING_VARIANCES
 
     def __post_init__(self) -> None:
-        """Arrays become tensors; what no patch could be compared with is refused."""
+        """Convert arrays to tensors and check the centroids."""
         object.__setattr__(self, "centroids", as_centroids(self.centroids))
         for name in ("within_variance", "occupancy", "surprise"):
             if (value := getattr(self, name)) is not None:
@@ -207,16 +206,16 @@ class Prototypes:
 
     @property
     def dim_in(self) -> int:
-        """Dimension of the features that are expected."""
+        """Expected dimension of features."""
         return self.dim if self.projection.basis is None else int(self.projection.basis.shape[0])
 
     def content_hash(self) -> str:
-        """Hash of what an embedding depends on."""
+        """Hash of all that an embedding depends on."""
         digest = hashlib.blake2b(str(self.projection.normalise).encode(), digest_size=16)
         for tensor in (self.centroids, self.within_variance, self.projection.mean, self.projection.basis):
             digest.update(b"-" if tensor is None else tensor.detach().cpu().float().contiguous().numpy().tobytes())
         digest.update(b"" if self.alignment is None else self.alignment.digest())
-        if self.surprise is not None:  # files of before it have the hash that they had
+        if self.surprise is not None:  # older files keep their hash
             digest.update(self.surprise.cpu().float().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
@@ -270,7 +269,7 @@ class Prototypes:
         }
 
     def prepared(self, bag: Bag) -> Bag:
-        """Bag checked, aligned and seen through the projection."""
+        """The bag, checked, with aligned and projected features."""
         self.check(bag)
         features = bag.features if self.alignment is None else self.alignment.view(bag)
         return replace(bag, features=self.projection.view(features))
@@ -280,24 +279,24 @@ class Aggregator(nn.Module):
     """Turns a bag into a slide embedding. Settings live here; the mathematics is in free functions."""
 
     out_dim: int
-    needs_places: bool = False  # whether `forward` also takes `places=`, where the patches lie
+    needs_places: bool = False  # whether `forward` also takes `places=`, the positions of the patches
 
     def forward(self, x: Rows, mask: Tensor | None = None, *, with_assignment: bool = False) -> SlideEmbedding:
         """Embed ``x``: (N, d), lazily read or in memory, or (B, N, d) with a mask (B, N) that is True for a real patch."""
         raise NotImplementedError
 
     def columns(self) -> list[tuple[int, str, int]]:
-        """What each number of the vector is: (prototype, statistic, dimension), -1 where it does not apply."""
+        """(prototype, statistic, dimension) of each number of the vector, -1 if not applicable."""
         raise NotImplementedError
 
     def parts(self) -> list[int]:
-        """How many numbers belong together, from left to right: what is scaled by itself, as representations side by side are."""
+        """Sizes of the parts of the vector that are scaled separately, from left to right."""
         return [self.out_dim]
 
 
 @dataclass(frozen=True)
 class FeatureSpace:
-    """Width, encoder and resolution of features (or the width of given vectors): it stands where others have prototypes."""
+    """Dimension, encoder and resolution of features, for methods without prototypes."""
 
     dim: int
     encoder: str | None = None
@@ -305,32 +304,31 @@ class FeatureSpace:
 
     @property
     def dim_in(self) -> int:
-        """Dimension of the features that are expected."""
+        """Expected dimension of features."""
         return self.dim
 
     def content_hash(self) -> str:
-        """Hash of what an embedding depends on."""
+        """Hash of all that an embedding depends on."""
         return hash_of(["features", self.dim])
 
     def check(self, bag: Bag) -> None:
         """Refuse a bag of another encoder, dimension or resolution."""
         if bag.dim != self.dim or not same_encoder(bag.encoder, self.encoder):
             raise InputError(
-                f"{bag.source}: has {bag.dim} features of {encoder_words(bag.encoder)}, "
-                f"but {self.dim} of {encoder_words(self.encoder)} are expected, as the "
-                "other slides have; encode the slides with the same encoder."
+                f"{bag.source}: found {bag.dim} features of {encoder_words(bag.encoder)}, expected {self.dim} of "
+                f"{encoder_words(self.encoder)} as for the other slides"
             )
         check_resolution(bag, self.spec, "the others are")
 
     def prepared(self, bag: Bag) -> Bag:
-        """Bag checked; its features are taken as they are."""
+        """The bag, checked."""
         self.check(bag)
         return bag
 
 
 def space_of(bag: Bag) -> FeatureSpace:
-    """What the features of one bag are; the others of its cohort are expected to be the same."""
+    """Feature space of a bag, which all bags of its cohort should share."""
     return FeatureSpace(bag.dim, bag.encoder, bag.spec)
 
 
-Basis = Prototypes | FeatureSpace  # what an embedding stands on
+Basis = Prototypes | FeatureSpace

@@ -18,7 +18,7 @@ PATCH, LEVEL0 = 256, 512  # pixels at 0.5 um/px, and at level 0 (0.25 um/px)
 
 @dataclass(frozen=True)
 class World:
-    """What all slides share."""
+    """Settings of all slides."""
 
     dim: int = 64
     side: int = 24  # patches along a slide
@@ -32,17 +32,17 @@ class World:
 
 @dataclass(frozen=True)
 class FeaturePatient:
-    """Who a slide is of."""
+    """A patient."""
 
     name: str
     site: str
-    shares: np.ndarray  # (T,), wanted proportions
+    shares: np.ndarray  # (T,), proportions of the tissues
     days: float
     censored: bool
 
     @property
     def subtype(self) -> str:
-        """Whichever tumour there is more of."""
+        """Subtype of the larger share."""
         return "glandular" if self.shares[0] > self.shares[1] else "solid"
 
 

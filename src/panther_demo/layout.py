@@ -1,4 +1,4 @@
-"""Where tissues lie: smooth random fields, and an organic outline divided into warped cells whose areas are the wanted shares."""
+"""Layout of the tissues: smooth random fields, and an outline divided into warped cells with the given areas."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ STRIP = 2**17  # pixels
 
 
 def strips(shape: Shape) -> Iterator[slice]:
-    """Rows of a picture, some at a time: what is computed of a strip stays in the processor's cache rather than in main memory."""
+    """Strips of rows of a picture, whose intermediate results fit the processor's cache."""
     step = max(1, STRIP // shape[1])
     for top in range(0, shape[0], step):
         yield slice(top, min(top + step, shape[0]))
@@ -20,15 +20,15 @@ def strips(shape: Shape) -> Iterator[slice]:
 
 def enlarged(field: np.ndarray, shape: Shape, smooth: bool = True) -> np.ndarray:
     """Field (h, w) stretched to ``shape``, float32; Pillow's resize is many times faster than scipy's zoom."""
-    kind = Image.Resampling.BICUBIC if smooth else Image.Resampling.BILINEAR
-    return np.asarray(Image.fromarray(np.asarray(field, np.float32)).resize(shape[::-1], kind))
+    resampling = Image.Resampling.BICUBIC if smooth else Image.Resampling.BILINEAR
+    return np.asarray(Image.fromarray(np.asarray(field, np.float32)).resize(shape[::-1], resampling))
 
 
 def smooth_noise(rng: np.random.Generator, shape: Shape, scale: float) -> np.ndarray:
-    """Noise (h, w) without mean, about unit variance, that changes over ``scale`` pixels."""
+    """Noise (h, w) of mean 0, about unit variance and a wavelength of ``scale`` pixels."""
     rows, columns = (max(2, round(side / scale) + 1) for side in shape)
     coarse = rng.standard_normal((rows, columns), np.float32)
-    return enlarged(coarse, shape) * 1.35  # a bicubic mean of neighbours varies less than they do
+    return enlarged(coarse, shape) * 1.35  # interpolation reduces the variance
 
 
 def scattered(rng: np.random.Generator, shape: Shape, spacing: float, jitter: float = 0.3) -> np.ndarray:

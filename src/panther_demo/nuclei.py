@@ -1,4 +1,4 @@
-"""Nuclei: ellipses with uneven outlines, painted all at once."""
+"""Nuclei: ellipses with uneven outlines, painted together."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ PIECE = 2**16  # pixels painted at a time: stays in the processor's cache rather
 
 @dataclass(frozen=True)
 class Look:
-    """What the nuclei of a tissue have in common; lengths in pixels of 0.5 um."""
+    """Appearance of the nuclei of a tissue; lengths in pixels of 0.5 um."""
 
     radius: float  # mean half length
     spread: float = 0.15  # standard deviation of its logarithm: pleomorphism
@@ -25,7 +25,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Nuclei:
-    """Nuclei of one kind, all arrays (N,)."""
+    """Nuclei of one appearance, all arrays (N,)."""
 
     x: np.ndarray
     y: np.ndarray
@@ -37,7 +37,7 @@ class Nuclei:
 
 
 def nuclei_at(rng: np.random.Generator, points: np.ndarray, look: Look, angle: np.ndarray | None = None) -> Nuclei:
-    """Nuclei of one look at points (N, 2), along ``angle`` (N,) or any way."""
+    """Nuclei at points (N, 2), along ``angle`` (N,) or in random directions."""
     n = len(points)
     length = look.radius * np.exp(rng.normal(0, look.spread, n))
     width = length / np.maximum(1.0, look.elongation * np.exp(rng.normal(0, 0.12, n)))
@@ -74,7 +74,7 @@ def _buckets(nuclei: Nuclei) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def _drawn(look: Look, count: int, rng: np.random.Generator) -> np.ndarray:
-    """What differs between nuclei of one look, (4, n, 1, 1): phases of the outline's two waves, place of the nucleolus."""
+    """Random parameters of each nucleus, (4, n, 1, 1): phases of the outline's two waves, position of the nucleolus."""
     numbers = np.zeros((4, count, 1, 1), np.float32)
     if look.wobble:
         numbers[0], numbers[1] = (rng.uniform(0, 6.28, (count, 1, 1)) for _ in range(2))
@@ -89,24 +89,24 @@ def _painted(
     """Values (n, s, s), rows (n, s) and columns (n, s) of the windows around nuclei."""
     look = nuclei.look
 
-    def one(values: np.ndarray) -> np.ndarray:
+    def column(values: np.ndarray) -> np.ndarray:
         return values[chosen].astype(np.float32)[:, None, None]  # (n, 1, 1)
 
     column0, row0 = np.rint(nuclei.x[chosen]).astype(np.int32), np.rint(nuclei.y[chosen]).astype(np.int32)
     offset = np.arange(-half, half + 1, dtype=np.int32)
     away = offset.astype(np.float32)
-    dx = away[None, None, :] - (one(nuclei.x) - column0[:, None, None].astype(np.float32))
-    dy = away[None, :, None] - (one(nuclei.y) - row0[:, None, None].astype(np.float32))
-    cosine, sine = np.cos(one(nuclei.angle)), np.sin(one(nuclei.angle))
-    u = (dx * cosine + dy * sine) / one(nuclei.length)
-    v = (dy * cosine - dx * sine) / one(nuclei.width)
+    dx = away[None, None, :] - (column(nuclei.x) - column0[:, None, None].astype(np.float32))
+    dy = away[None, :, None] - (column(nuclei.y) - row0[:, None, None].astype(np.float32))
+    cosine, sine = np.cos(column(nuclei.angle)), np.sin(column(nuclei.angle))
+    u = (dx * cosine + dy * sine) / column(nuclei.length)
+    v = (dy * cosine - dx * sine) / column(nuclei.width)
     r = np.sqrt(u * u + v * v)
     if look.wobble:
         r += 2 * look.wobble * np.sin(2.2 * u + uneven[0]) * np.sin(2.2 * v + uneven[1])
-    cover = np.clip((1 - r) * one(nuclei.width) / 1.6 + 0.5, 0, 1)  # the edge is about a pixel and a half soft
+    cover = np.clip((1 - r) * column(nuclei.width) / 1.6 + 0.5, 0, 1)  # the edge is about a pixel and a half soft
     inner = np.minimum(r, 1.0)
     profile = 1 - look.rim * (1 - inner**4)
     if look.nucleolus:
         spot = (u - uneven[2]) ** 2 + (v - uneven[3]) ** 2
         profile = profile + look.nucleolus * np.exp(-spot / 0.045)
-    return one(nuclei.darkness) * cover * profile, row0[:, None] + offset, column0[:, None] + offset
+    return column(nuclei.darkness) * cover * profile, row0[:, None] + offset, column0[:, None] + offset

@@ -1,7 +1,8 @@
-"""One synthetic slide: layout, tissues, stain, folds and ink, as a pyramidal TIFF with its truth beside it."""
+"""One synthetic slide: layout, tissues, stain, folds and ink, as a pyramidal TIFF with a mask of the truth."""
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -25,7 +26,7 @@ INKS = ((40, 90, 190), (30, 130, 80), (20, 70, 140))
 
 @dataclass(frozen=True)
 class DrawnSlide:
-    """All that a slide depends on; small enough to send to another process."""
+    """Settings of a slide; small enough to send to another process."""
 
     name: str
     shares: tuple[float, ...]  # wanted, per tissue in the registry's order
@@ -37,27 +38,27 @@ class DrawnSlide:
 
     @property
     def description(self) -> str:
-        """What the file says of itself; the digest tells whether it is the slide of this plan."""
+        """Description in the file, with a hash of the plan."""
         plan = json.dumps(asdict(self), default=np.ndarray.tolist, sort_keys=True)
         return f"{DESCRIPTION} Plan {hashlib.sha256(f'{__version__} {plan}'.encode()).hexdigest()[:16]}."
 
 
 def draw(plan: DrawnSlide) -> tuple[np.ndarray, Layout]:
-    """Picture (h, w, 3) and where each tissue is."""
+    """Picture (h, w, 3) and layout of the tissues."""
     rng = np.random.default_rng(plan.seed)
     layout = make_layout(rng, np.array(plan.shares), plan.shape)
     return painted(layout, plan, rng), layout
 
 
 def painted(layout: Layout, plan: DrawnSlide, rng: np.random.Generator) -> np.ndarray:
-    """Picture (h, w, 3) of tissues that lie where the layout says."""
+    """Picture (h, w, 3) of the tissues of a layout."""
     h, e = np.zeros(layout.shape, np.float32), np.zeros(layout.shape, np.float32)
     for number, name in enumerate(tissues.names()):
         if plan.shares[number] > 0:
             _add(h, e, layout, number + 1, name, np.random.default_rng([*plan.seed, number + 1]))
     glass = enlarged(layout.weight(GLASS), layout.shape, smooth=False)
     for rows in strips(layout.shape):
-        h[rows] *= 1 - ramp(glass[rows], 0.6, 0.95)  # a nucleus at the rim is cut where the section is
+        h[rows] *= 1 - ramp(glass[rows], 0.6, 0.95)  # nuclei at the rim are cut with the section
     if plan.fold:
         _fold(h, e, layout, rng)
     picture = transmitted(h, e, plan.stain, rng)
@@ -67,10 +68,10 @@ def painted(layout: Layout, plan: DrawnSlide, rng: np.random.Generator) -> np.nd
 def write_slide(plan: DrawnSlide, slides: Path, truth: Path) -> np.ndarray:
     """Write `SLIDE.tif` and the truth `SLIDE.png` (a pixel is 8 x 8 of the slide's, 0 is glass); returns the true shares (T,).
 
-    A slide of the same plan that is there already is kept: a killed run goes on where it was.
+    An existing slide of the same plan is kept, so that a killed run resumes.
     """
     file, mask = slides / f"{plan.name}.tif", truth / f"{plan.name}.png"
-    if mask.is_file() and _says(file, plan.description):
+    if mask.is_file() and _is_drawn(file, plan.description):
         return Layout(np.asarray(Image.open(mask))).shares(len(plan.shares))
     picture, layout = draw(plan)
     write_drawn(plan, picture, layout, slides, truth)
@@ -81,7 +82,7 @@ def write_drawn(plan: DrawnSlide, picture: np.ndarray, layout: Layout, slides: P
     """Write a picture and its truth."""
     with atomic_write(truth / f"{plan.name}.png") as temporary:
         Image.fromarray(layout.labels).save(temporary, format="png")
-    _write_pyramid(slides / f"{plan.name}.tif", picture, plan.description)  # last: where it is, its truth is too
+    _write_pyramid(slides / f"{plan.name}.tif", picture, plan.description)  # last, so that a slide has its truth
 
 
 def _add(h: np.ndarray, e: np.ndarray, layout: Layout, label: int, name: str, rng: np.random.Generator) -> None:
@@ -100,7 +101,7 @@ def _add(h: np.ndarray, e: np.ndarray, layout: Layout, label: int, name: str, rn
 
 
 def _fold(h: np.ndarray, e: np.ndarray, layout: Layout, rng: np.random.Generator) -> None:
-    """Double the tissue along a bent line, as where a section lies on itself."""
+    """Double the tissue along a bent line, as in a folded section."""
     shape = layout.shape
     centre = np.argwhere(layout.labels != GLASS).mean(0) * SCALE
     turn, aside = rng.uniform(0, np.pi), rng.uniform(-0.2, 0.2) * min(shape)
@@ -113,7 +114,7 @@ def _fold(h: np.ndarray, e: np.ndarray, layout: Layout, rng: np.random.Generator
 
 
 def _inked(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Add a stroke of a felt pen near an edge, where pathologists mark slides."""
+    """Add a stroke of a felt pen near an edge, as pathologists mark slides."""
     turns = int(rng.integers(4))
     turned = np.rot90(picture, turns).copy()  # the stroke is drawn near the top
     rows, columns = turned.shape[:2]
@@ -128,14 +129,12 @@ def _inked(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return np.ascontiguousarray(np.rot90(turned, -turns))
 
 
-def _says(path: Path, description: str) -> bool:
+def _is_drawn(path: Path, description: str) -> bool:
     import tifffile
 
-    try:
-        with tifffile.TiffFile(path) as file:
-            return bool(file.pages.first.description == description)
-    except (OSError, ValueError):  # not there, or no TIFF
-        return False
+    with suppress(OSError, ValueError), tifffile.TiffFile(path) as file:  # no file, or no TIFF
+        return bool(file.pages.first.description == description)
+    return False
 
 
 def _write_pyramid(path: Path, picture: np.ndarray, description: str) -> None:

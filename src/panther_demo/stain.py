@@ -1,6 +1,6 @@
-"""Colour: Beer and Lambert's law for two stains, and how laboratories differ."""
+"""Colour: Beer and Lambert's law for two stains, and differences between laboratories."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,14 +22,14 @@ class Stain:
 
 
 def usual_stain() -> Stain:
-    """Stain that no laboratory's is shifted from."""
+    """Stain without a shift between laboratories."""
     return Stain(_unit(HAEMATOXYLIN), _unit(EOSIN), (1.0, 1.0), np.full(3, 243.0), 1.7)
 
 
 def site_stain(rng: np.random.Generator, spread: float = 1.0) -> Stain:
     """Stain of a laboratory: hues differ by a few degrees, concentrations by some ten per cent, lamps by a few grey levels.
 
-    A ``spread`` of 2.5 is a strong shift: hues that one sees at a glance, concentrations up to 1.7 times as high.
+    A ``spread`` of 2.5 is a strong shift: visibly different hues, concentrations up to 1.7 times as high.
     """
     return Stain(
         _unit(HAEMATOXYLIN + rng.normal(0, 0.04, 3) * spread),
@@ -44,13 +44,8 @@ def slide_stain(rng: np.random.Generator, site: Stain) -> Stain:
     """Stain of one slide of a laboratory: batches differ less than laboratories."""
     factor = np.exp(rng.normal(0, 0.05, 2))
     strength = (site.strength[0] * float(factor[0]), site.strength[1] * float(factor[1]))
-    return Stain(
-        _unit(site.haematoxylin + rng.normal(0, 0.01, 3)),
-        _unit(site.eosin + rng.normal(0, 0.01, 3)),
-        strength,
-        site.white,
-        site.noise,
-    )
+    haematoxylin, eosin = (_unit(vector + rng.normal(0, 0.01, 3)) for vector in (site.haematoxylin, site.eosin))
+    return replace(site, haematoxylin=haematoxylin, eosin=eosin, strength=strength)
 
 
 def transmitted(haematoxylin: np.ndarray, eosin: np.ndarray, stain: Stain, rng: np.random.Generator) -> np.ndarray:
@@ -76,7 +71,7 @@ def transmitted(haematoxylin: np.ndarray, eosin: np.ndarray, stain: Stain, rng: 
 
 
 def concentrations(picture: np.ndarray, stain: Stain) -> tuple[np.ndarray, np.ndarray]:
-    """Haematoxylin and eosin (h, w) of a picture: what `transmitted` of the same stain would show it from, as nearly as two stains can."""
+    """Haematoxylin and eosin (h, w) of a picture, by least squares: the inverse of `transmitted`."""
     density = -np.log10(np.maximum(picture, 1) / stain.white)  # (h, w, 3)
     vectors = np.stack([stain.haematoxylin * stain.strength[0], stain.eosin * stain.strength[1]])
     amounts = np.maximum(density @ np.linalg.pinv(vectors), 0).astype(np.float32)

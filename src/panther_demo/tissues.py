@@ -1,4 +1,4 @@
-"""Seven tissues as textures with nuclei, at 0.5 micrometres a pixel. Synthetic: they resemble H&E, they are none."""
+"""Seven synthetic tissues as textures with nuclei, at 0.5 micrometres per pixel; they resemble H&E."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ class Area:
 
 @dataclass(frozen=True)
 class Texture:
-    """What a painter gives: concentrations between nuclei (h, w), and the nuclei."""
+    """Result of a painter: concentrations between nuclei (h, w), and the nuclei."""
 
     haematoxylin: np.ndarray
     eosin: np.ndarray
@@ -131,16 +131,15 @@ def gland_centres(rng: np.random.Generator, area: Area) -> Glands:
     """Glands of an area, far enough from each other not to overlap much."""
     points = area.points(rng, SPACING, 0.09, reach=28)
     n = len(points)
-    bend = np.stack(
-        [rng.uniform(0.02, 0.13, n), rng.uniform(0, 6.3, n), rng.uniform(0.01, 0.06, n), rng.uniform(0, 6.3, n)], 1
-    )
+    bounds = ((0.02, 0.13), (0, 6.3), (0.01, 0.06), (0, 6.3))
+    bend = np.stack([rng.uniform(low, high, n) for low, high in bounds], 1)
     radius, ratio = rng.uniform(54, 84, n), rng.uniform(0.68, 1.0, n)
     turn, lumen = rng.uniform(0, np.pi, n), rng.uniform(0.22, 0.52, n)
     return Glands(points[:, 0], points[:, 1], radius, ratio, turn, lumen, bend)
 
 
 def paint_glands(glands: Glands, h: np.ndarray, e: np.ndarray) -> np.ndarray:
-    """Paint cytoplasm and lumina into concentrations (h, w); returns where glands are."""
+    """Paint cytoplasm and lumina into concentrations (h, w); returns a mask of the glands."""
     covered = np.zeros(h.shape, bool)
     reach = 96
     for i in range(len(glands.x)):
@@ -287,6 +286,6 @@ def _spindles(rng: np.random.Generator, bands: Fibres, points: np.ndarray) -> Nu
 
 
 def _at(field: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Values (N,) of a field (h, w) at points (N, 2); the nearest inside for those outside."""
+    """Values (N,) of a field (h, w) at points (N, 2); outside, those of the nearest pixel."""
     rows, columns = np.clip(points[:, ::-1].astype(int), 0, np.array(field.shape) - 1).T
     return field[rows, columns]

@@ -48,14 +48,7 @@ def external_storage(path: Path) -> None:
         file.create_dataset("features", (16, 6), "f4", external=[(str(raw), 0, 16 * 6 * 4)])
 
 
-def virtual_without_source(path: Path) -> None:
-    layout = h5py.VirtualLayout((16, 6), "f4")
-    layout[:] = h5py.VirtualSource("missing.h5", "features", (16, 6))
-    with h5py.File(path, "w") as file:
-        file.create_virtual_dataset("features", layout)
-
-
-def virtual_outside(path: Path) -> None:
+def virtual(path: Path) -> None:
     outside = path.parent.parent / "outside.h5"
     write_bag(outside, 98)
     layout = h5py.VirtualLayout((16, 6), "f4")
@@ -107,8 +100,7 @@ FEATURE_DAMAGE: dict[str, Damage] = {
     "features that are a group": features_that_are_a_group,
     "external link": external_link,
     "external storage": external_storage,
-    "virtual, source missing": virtual_without_source,
-    "virtual, source outside the folder": virtual_outside,
+    "virtual": virtual,
     "half written": half_written,
     "never written": never_written,
     "a billion rows declared": declares_a_billion_rows,

@@ -5,8 +5,6 @@ import shutil
 import time
 from pathlib import Path
 
-import h5py
-import numpy as np
 import pytest
 
 from hostile.damage import FEATURE_DAMAGE, OTHER_DAMAGE, coordinates_only
@@ -30,17 +28,6 @@ def test_a_damaged_file_is_refused_quickly_and_named(tmp_path, sound_lab, damage
         open_bag(path)
     assert type(caught.value) is InputError  # never "not a bag", which is passed over
     assert time.process_time() - before < 5
-
-
-def test_a_virtual_dataset_of_files_beside_it_is_read(tmp_path, sound_lab):
-    shutil.copy(sound_lab / "feats" / "s03.h5", tmp_path / "part.h5")
-    layout = h5py.VirtualLayout((16, 6), "f4")
-    layout[:] = h5py.VirtualSource("part.h5", "features", (16, 6))
-    with h5py.File(tmp_path / "whole.h5", "w") as file:
-        file.create_virtual_dataset("features", layout)
-    with h5py.File(tmp_path / "part.h5") as file:
-        expected = file["features"][:]
-    assert np.array_equal(open_bag(tmp_path / "whole.h5").features[:16].numpy(), expected)
 
 
 @pytest.mark.parametrize("command", ON_FEATURES)

@@ -78,12 +78,12 @@ def test_a_map_of_an_unknown_site_is_refused(lab):
 def test_shift_names_the_file_and_the_problem(lab):
     write_sites(lab, "sites.csv", "NNNNNNSSSSSS")
     write_sites(lab, "few.csv", [*"NNNN", None, None, *"SSSS", None, None])
-    assert run_here((*EMBED, "--table", "sites.csv"), lab).code == 0
-    shift = ("shift", "new.npz", "--permutations", 19)
-    assert_refused(run_here((*shift, "--label", "nobody"), lab), "new.npz: no column 'nobody'")
-    assert_refused(run_here((*shift, "--label", "os_survival_days"), lab), "new.npz: label", "and 6 more")
-    assert_refused(run_here((*shift, "--against", "none.npz"), lab), "none.npz: there is no such file")
-    assert run_here((*EMBED[:-1], "few.npz", "--table", "few.csv"), lab).code == 0
+    assert run_here((*EMBED[:-1], "new.h5ad", "--table", "sites.csv"), lab).code == 0
+    shift = ("shift", "new.h5ad", "--permutations", 19)
+    assert_refused(run_here((*shift, "--label", "nobody"), lab), "new.h5ad: no column 'nobody'")
+    assert_refused(run_here((*shift, "--label", "os_survival_days"), lab), "new.h5ad: label", "and 6 more")
+    assert_refused(run_here((*shift, "--against", "none.h5ad"), lab), "none.h5ad: there is no such file")
+    assert run_here((*EMBED[:-1], "few.h5ad", "--table", "few.csv"), lab).code == 0
     assert_refused(
-        run_here((*shift, "--against", "few.npz"), lab), "new.npz, patients that are in few.npz too", "N (4), S (4)"
+        run_here((*shift, "--against", "few.h5ad"), lab), "new.h5ad, patients that are in few.h5ad too", "N (4), S (4)"
     )

@@ -1,1 +1,1 @@
-"""A cohort: clinical tables, endpoints, and who trains, validates and tests."""
+"""A cohort: clinical tables, endpoints, covariates and splits."""

@@ -1,8 +1,8 @@
-"""Clinical covariates (age, sex, stage) as numbers beside an embedding. Everything is learnt from the training rows alone.
+"""Clinical covariates (age, sex, stage) as numbers beside an embedding, fitted on the training rows alone.
 
 A number is centred and divided by its deviation, 0 where it is missing; in cohorts of :data:`SPLINE_FROM` or more it has a second, curved term
 (restricted cubic spline, Harrell, Regression Modeling Strategies, section 2.4.5). A category is one indicator per level, together of variance 1.
-Missing values of the training rows have an indicator of their own, because who was not measured may say something.
+Missing values of the training rows have an indicator, because missingness may be informative.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from panther.errors import InputError, listed
 from panther.storage.clinical import find_column
 from panther.storage.tables import is_missing, plain_labels, source_of, with_points
 
-COVARIATES = "covariates"  # what a row of them is called, and their block beside an embedding
+COVARIATES = "covariates"  # name of their row, and of their block beside an embedding
 NUMBER, CATEGORY = "number", "category"
 SPLINE_FROM = 100  # samples of a cohort from which on numbers may be curved
 KNOTS = (0.1, 0.5, 0.9)  # quantiles
@@ -46,7 +46,7 @@ CovariateEntry = Annotated[CovariateSpec, BeforeValidator(as_covariate)]
 
 @dataclass(frozen=True)
 class Covariate:
-    """One column as it is read: fitted on training rows."""
+    """Encoding of one column, fitted on training rows."""
 
     column: str
     levels: tuple[str, ...] | None  # None: a number
@@ -58,7 +58,7 @@ class Covariate:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What its numbers mean."""
+        """Names of its numbers."""
         curve = (f"{self.column}, curve",) if self.spline else ()
         names = (
             (self.column, *curve) if self.levels is None else tuple(f"{self.column}={level}" for level in self.levels)
@@ -66,7 +66,7 @@ class Covariate:
         return (*names, f"{self.column} missing") if self.missing is not None else names
 
     def encode(self, values: pd.Series) -> np.ndarray:
-        """Numbers (n, k) of rows; a level that was not trained on is like a missing value."""
+        """Numbers (n, k) of rows; an unknown level is encoded as a missing value."""
         known = _numbers(values) if self.levels is None else _indicators(values, self.levels)
         absent = np.isnan(known).any(1)
         scaled = (known - np.array(self.shift)) / self.scale
@@ -96,7 +96,7 @@ class Covariates:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the numbers mean."""
+        """Names of the numbers."""
         return tuple(name for one in self.columns for name in one.names)
 
     def encode(self, table: pd.DataFrame) -> np.ndarray:
@@ -121,7 +121,7 @@ def load_covariates(settings: Sequence[Mapping[str, Any]]) -> Covariates:
 def fit_covariates(
     table: pd.DataFrame, specs: Sequence[CovariateSpec], samples: int = 0
 ) -> tuple[Covariates, list[str]]:
-    """Learn from the training rows how columns are read, in a cohort of so many samples; and notes about those that say nothing there."""
+    """Fit the encoding of columns on training rows, in a cohort of ``samples``; and notes on columns that do not vary."""
     fitted, notes = [], []
     for spec in specs:
         find_column(table, spec.column, (), "covariate")
@@ -139,7 +139,7 @@ def fit_covariates(
 
 
 def leaks(x: np.ndarray, names: Sequence[str], targets: Mapping[str, np.ndarray]) -> list[str]:
-    """Notes about columns of covariates (n, k) that are a target (its name -> (n,)) in other words."""
+    """Notes on columns of covariates (n, k) that determine a target (its name -> (n,))."""
     notes = []
     for (what, y), (name, column) in product(targets.items(), zip(names, x.T, strict=True)):
         known = np.isfinite(y)
@@ -151,7 +151,7 @@ def leaks(x: np.ndarray, names: Sequence[str], targets: Mapping[str, np.ndarray]
 
 
 def _fit_one(values: pd.Series, spec: CovariateSpec, source: str, curved: bool) -> Covariate | None:
-    """How a column is read; None where it says nothing."""
+    """Encoding of a column; None where it does not vary."""
     gone = is_missing(values).to_numpy()
     share = float(gone.mean()) if gone.any() else None
     if share == 1.0:
@@ -191,7 +191,7 @@ def _restricted_cubic(z: np.ndarray, knots: Sequence[float]) -> np.ndarray:
 
 
 def _fit_spline(z: np.ndarray) -> tuple[float, ...]:
-    """Knots, and what makes the curved term uncorrelated with z and of variance 1; nothing where values are too few to curve."""
+    """Knots, and the intercept, slope and deviation that make the curved term uncorrelated with z and of variance 1; () for too few values."""
     knots = np.quantile(z, KNOTS)
     if np.diff(knots).min() < 1e-6:
         return ()
@@ -222,13 +222,13 @@ def _indicators(values: pd.Series, levels: Sequence[str]) -> np.ndarray:
 
 
 def check_columns(cohort: Cohort, specs: Sequence[CovariateSpec]) -> None:
-    """Refuse covariates that are not there, or that differ within a sample."""
+    """Refuse covariates that do not exist, or that differ within a sample."""
     for spec in specs:
         cohort.column(spec.column, "covariate")
 
 
 def check_covariates(cohort: Cohort, specs: Sequence[CovariateSpec]) -> list[str]:
-    """The same, and notes about covariates that say nothing, or the target itself."""
+    """The same, and notes on covariates that do not vary, or that are the target."""
     check_columns(cohort, specs)
     if not specs:
         return []

@@ -1,4 +1,4 @@
-"""A cohort: samples with their slides and target, and an account of everything that was left out."""
+"""A cohort: samples with their slides and target, and a report of what was left out."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -20,7 +20,7 @@ from panther.types import Openable
 
 @dataclass(frozen=True)
 class Sample:
-    """What gets one prediction: a patient with all slides, or one slide."""
+    """Unit of prediction: a patient with all slides, or one slide."""
 
     id: str
     slides: tuple[str, ...]
@@ -30,7 +30,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class CohortReport:
-    """What a table holds, and what was left out."""
+    """Summary of a table, and what was left out."""
 
     source: str
     rows: int
@@ -38,11 +38,11 @@ class CohortReport:
     slides: int
     patients: int
     sites: int
-    columns: str  # of the outcome, and what their values mean
-    outcome: str  # one sentence about classes or events, which names the columns
+    columns: str  # of the outcome, and the meaning of their values
+    outcome: str  # one sentence about classes or events, with the columns
     counts: Mapping[str, int]  # samples per class, or "event" and "censored"
     dropped: Mapping[str, int] = field(default_factory=dict)  # reason -> rows
-    duplicates: int = 0  # rows repeated word for word
+    duplicates: int = 0  # repeated rows
     missing_features: tuple[str, ...] = ()  # slides of the table without features
     without_labels: tuple[str, ...] = ()  # slides with features that the table does not label
     notes: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class CohortReport:
         return lines
 
     def unused_rows(self, fate: str) -> list[str]:
-        """Rows whose target cannot be used, and why; ``fate`` is what happened to them."""
+        """Numbers of rows without a usable target and the reasons; ``fate`` is the verb, e.g. dropped."""
         return [f"{n} rows were {fate}: {reason}." for reason, n in self.dropped.items()]
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,12 +70,12 @@ class CohortReport:
 
 @dataclass(frozen=True, eq=False)
 class Cohort:
-    """Slides or patients in the order of their names, with what is to be predicted.
+    """Slides or patients in the order of their names, with their target.
 
     Attributes
     ----------
     samples
-        What gets one prediction each: a patient with all slides, or one slide.
+        Units of prediction: patients with all slides, or slides.
     target
         `Classes`, `Survival`, `Values` or `Labels`, one entry for each.
     table
@@ -83,9 +83,9 @@ class Cohort:
     report
         What the table holds, and what was left out.
     rows
-        The rows of the table that are used, word for word, indexed by slide.
+        The rows of the table that are used, unchanged, indexed by slide.
     bags
-        Features of each, the slides of a patient as one bag; empty where none were given.
+        Features of each, the slides of a patient as one bag; empty without features.
     """
 
     samples: tuple[Sample, ...]
@@ -119,7 +119,7 @@ class Cohort:
         return self.target.as_y()
 
     def positions(self, ids: Sequence[str]) -> np.ndarray:
-        """Where these stand, e.g. those of a part of a `Split`."""
+        """Positions of names, e.g. those of a part of a `Split`."""
         where = {name: index for index, name in enumerate(self.ids)}
         return np.array([where[name] for name in ids], dtype=np.int64)
 
@@ -152,26 +152,26 @@ def load_cohort(
     bags: BagsLike | None = None,
     columns: ColumnsLike = USUAL,
 ) -> Cohort:
-    """Read a clinical table, join it with features, and say what was left out.
+    """Read a clinical table, join it with features, and report what was left out.
 
     Parameters
     ----------
     table : path or DataFrame
         CSV, TSV or parquet file, or a data frame, one row per slide.
     label : str, optional
-        Column of the class; found by its usual names where nothing else is named.
+        Column of the class; by default the first of its usual names.
     survival : str, optional
-        Endpoint os, dss, dfi or pfi, whose columns are found by their usual names.
+        Endpoint os, dss, dfi or pfi; its columns are found by their usual names.
     classes : list of str, optional
         Classes in their order; all others are left out.
     time, event, censorship : str, optional
-        Columns of survival of another name: the time, and 1 = event or 1 = censored.
+        Columns of survival with other names: the time, and 1 = event or 1 = censored.
     value : str, optional
         Column of numbers.
     labels : list of str, optional
-        Columns of several labels at once, each 0 or 1, empty where it is not known.
+        Columns of several labels, each 0 or 1, empty where unknown.
     level : "patient" or "slide"
-        What gets one prediction; the slides of a patient are one bag.
+        Unit of prediction; the slides of a patient are one bag.
     bags : path, list, mapping or Listing, optional
         Features, as :func:`panther.storage.bags.as_bags` takes them; slides without any are left out.
     columns : Columns or dict
@@ -206,18 +206,18 @@ def load_cohort(
 
 
 def make_cohort(table: ClinicalTable, task: TaskSpec, slides: Collection[str] | None = None) -> Cohort:
-    """Slides or patients of a table with a target, of those ``slides`` that have features (None: it is left open)."""
+    """Slides or patients of a table with a target, among the ``slides`` with features (None: all)."""
     source, who = table.source, table.who
     parsed = task.parse(table.rows)
-    here = None if slides is None else {without_suffix(name) for name in slides}
+    available = None if slides is None else {without_suffix(name) for name in slides}
     labelled = [value is not None for value in parsed.values]
-    keep = [i for i, slide in enumerate(who.slide) if labelled[i] and (here is None or slide in here)]
+    keep = [i for i, slide in enumerate(who.slide) if labelled[i] and (available is None or slide in available)]
     if not any(labelled):
         raise InputError(
             f"{source}: none of the {len(labelled)} rows has the label or endpoint; choose another column."
         )
     if not keep:
-        example = next(iter(sorted(here or set())), "nothing")
+        example = next(iter(sorted(available or set())), "nothing")
         lack = f"{source}: none of the {sum(labelled)} labelled slides has features: the table says e.g. {who.slide[0]!r}, "
         raise InputError(who.with_hint(f"{lack}the features say {example!r}."))
     members, samples, values = _grouped(who, keep, task.level), [], []
@@ -232,14 +232,14 @@ def make_cohort(table: ClinicalTable, task: TaskSpec, slides: Collection[str] | 
         values.append(parsed.values[rows[0]])
     target = parsed.make(values, source)
     known = {slide for slide, ok in zip(who.slide, labelled, strict=True) if ok}
-    lacking = known - here if here is not None else set()
+    lacking = known - available if available is not None else set()
     notes = [*who.notes, *parsed.notes]
     sites_of: dict[str, set[str | None]] = {}
     for row in keep:
         sites_of.setdefault(who.patient[row], set()).add(who.site[row])
     if several := [patient for patient, names in sites_of.items() if len(names) > 1]:
         notes.append(f"{len(several)} patients have slides from several sites, e.g. {several[0]}.")
-    if other := table.others.slides & (here or set()):
+    if other := table.others.slides & (available or set()):
         notes.append(f"{len(other)} slides are in {table.others.where} and are left out, e.g. {min(other)}.")
     report = CohortReport(
         source=source,
@@ -254,7 +254,7 @@ def make_cohort(table: ClinicalTable, task: TaskSpec, slides: Collection[str] | 
         dropped={reason: n for reason, n in parsed.dropped.items() if n},
         duplicates=table.duplicates,
         missing_features=tuple(slide for slide in who.slide if slide in lacking),
-        without_labels=() if here is None else tuple(sorted(here - known - table.others.slides)),
+        without_labels=() if available is None else tuple(sorted(available - known - table.others.slides)),
         notes=tuple(notes),
     )
     return Cohort(tuple(samples), target, _per_sample(table.rows, members), report, table.rows.iloc[keep])

@@ -1,7 +1,7 @@
 """From columns of a table to a target: labels, numbers, several labels at once, or survival.
 
-A status column holds events or censorings, in numbers or words; its polarity and the units of times are read from names, and doubted where
-the table contradicts them. Where several columns may be the time or the status of one endpoint and disagree, nothing is guessed (decision 3).
+A status column holds events or censorings, in numbers or words; its polarity and the units of times are read from names, with a note where
+the table contradicts them. Several columns that may be the time or the status of one endpoint are refused where they disagree (decision 3).
 """
 
 import re
@@ -49,7 +49,7 @@ def read_events(table: pd.DataFrame, name: str, one: str) -> list[bool | None]:
 
 
 def meaning_of(status: pd.Series, one: str) -> str:
-    """What the cells of a status column mean: `1 = event`, or the words that do."""
+    """Meaning of a status column: `1 = event`, or the words of an event."""
     cells = plain_labels(status)
     words = sorted(set(cells[cells.str.lower().map(lambda cell: WORDS.get(cell, False))]))
     return f"{' or '.join(words)} = event" if words else f"1 = {one}"
@@ -69,18 +69,18 @@ def polarity_doubts(table: pd.DataFrame, name: str, about: Sequence[str], values
 
 
 UNIT_WORDS = {word: unit for unit in DAYS_IN for word in (unit, unit[:-1])}  # days, day, months, month, ...
-APART = 8  # times that medians of two cohorts may differ; days and months differ by 30, patients hardly by as much
+APART = 8  # largest ratio of median times of two cohorts; days and months differ by 30, cohorts hardly by as much
 
 
 def unit_of(column: str) -> str | None:
-    """Unit that the name of a column says: `os_days`, `OS_MONTHS`, `daysToDeath`; None where it says none, or several."""
+    """Unit in the name of a column: `os_days`, `OS_MONTHS`, `daysToDeath`; None where there is none, or several."""
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", column)
     units = {UNIT_WORDS[word.lower()] for word in words if word.lower() in UNIT_WORDS}
     return units.pop() if len(units) == 1 else None
 
 
 def about_times(study: Survival, other: Survival, source: str) -> list[str]:
-    """Notes about the times of another cohort that is tested on: that they were converted, or that they may be of another unit."""
+    """Notes on the times of an external cohort: conversion, or medians so different that units may differ."""
     converted = other.in_unit(study.unit)
     notes = []
     if converted is not other:
@@ -100,12 +100,12 @@ ROUNDED = 0.02  # relative; a month of 30 or 31 days instead of 30.4375
 def refuse_contradictions(
     table: pd.DataFrame, chosen: tuple[str, str, str], possible: Sequence[tuple[str, str, str]]
 ) -> None:
-    """Refuse a time, a status and what a 1 in it means where the table has others, possible too, that disagree."""
+    """Refuse a time, a status and its polarity that disagree with another possible column of the table."""
     time, status, one = chosen
     for other in dict.fromkeys(t for t, _, _ in possible if t != time and t in table.columns):
         _refuse_times(table, time, other)
     for other, meaning in dict.fromkeys((s, m) for _, s, m in possible if s in table.columns):
-        if other not in (status, VITAL):  # who is alive may have had another event
+        if other not in (status, VITAL):  # the endpoint may be another event than death
             _refuse_statuses(table, (status, one), (other, meaning))
 
 
@@ -113,16 +113,16 @@ def _refuse_statuses(table: pd.DataFrame, first: tuple[str, str], second: tuple[
     try:
         events = [read_events(table, name, one) for name, one in (first, second)]
     except InputError:
-        return  # one that cannot be read contradicts nothing; the first is refused where it is read
+        return  # the first is refused where it is read
     wrong = np.array([None not in pair and pair[0] != pair[1] for pair in zip(*events, strict=True)])
     titles = [f"{name} ({meaning_of(table[name], one)})" for name, one in (first, second)]
     _refuse_rows(table, wrong, titles, [first[0], second[0]], "`event=` or `censorship=`")
 
 
 def _refuse_times(table: pd.DataFrame, first: str, second: str) -> None:
-    """Times may differ by one of the larger unit and, where units differ, by rounding; of columns without a unit, in any."""
+    """Times may differ by one of the larger unit and, where units differ, by rounding; columns without a unit may be in any."""
     numbers = [pd.to_numeric(table[n].mask(is_missing(table[n])), errors="coerce") for n in (first, second)]
-    a, b = (values.where(np.isfinite(values)).to_numpy(np.float64) for values in numbers)  # NaN differs from nothing
+    a, b = (values.where(np.isfinite(values)).to_numpy(np.float64) for values in numbers)  # NaN agrees with all
     units = [[unit] if (unit := unit_of(name)) else list(DAYS_IN) for name in (first, second)]
     differ = []
     for unit, other in product(*units):
@@ -145,7 +145,7 @@ def _refuse_rows(
 
 LABEL_COLUMNS = ("label", "OncoTreeCode", "OncotreeCode", "diagnosis", "Diagnosis", "isup_grade")
 ENDPOINTS = ("os", "dss", "dfi", "pfi")
-# Time and status columns as tables write them, and what a 1 in the status means.
+# Usual time and status columns, and the meaning of a 1 in the status.
 SURVIVAL_ALIASES = (
     ("{e}_survival_days", "{e}_censorship", "censored"),
     ("{e}_survival_months", "{e}_censorship", "censored"),
@@ -171,10 +171,10 @@ UNNAMED_ALIASES = (
 
 @dataclass(frozen=True)
 class Parsed:
-    """Value of every row, None where it cannot be used, and how many of those for each reason."""
+    """Value of every row, None where it cannot be used, and the number of those for each reason."""
 
     values: list[Any]
-    columns: str  # names, and what their values mean
+    columns: str  # names, and the meaning of their values
     make: Callable[[list[Any], str], Target]  # target of values, of a table of this name
     dropped: Mapping[str, int] = field(default_factory=dict)
     notes: Sequence[str] = ()
@@ -218,10 +218,10 @@ def _classes(names: Sequence[str] | None, values: Sequence[str], source: str) ->
 def survival_columns(
     table: pd.DataFrame, endpoint: str | None, time: str | None, event: str | None, censorship: str | None
 ) -> tuple[str, str, str]:
-    """Time column, status column and what a 1 in it means; what is not named follows from the endpoint (os, dss, dfi, pfi).
+    """Time column, status column and the meaning of a 1 in it, by their names or by the endpoint (os, dss, dfi, pfi).
 
-    A named ``event`` column holds 1 for an event, a named ``censorship`` column 1 for a censored patient; words (Dead, Alive) speak
-    for themselves. Several columns that may each be meant are refused where they disagree.
+    An ``event`` column holds 1 for an event, a ``censorship`` column 1 for a censored patient; words (Dead, Alive) need no polarity.
+    Several possible columns are refused where they disagree.
     """
     source = source_of(table)
     if event and censorship:
@@ -253,7 +253,7 @@ def survival_columns(
 
 
 def endpoints_of(table: pd.DataFrame) -> list[str]:
-    """Endpoints that a table has a time and a status of, by their usual names."""
+    """Endpoints with a time and a status in the table, by their usual names."""
     return [e for e in ENDPOINTS if any({time, status} <= set(table.columns) for time, status, _ in _aliases(e))]
 
 
@@ -335,7 +335,7 @@ def _values(values: Sequence[float], source: str) -> Values:
 def parse_many_labels(table: pd.DataFrame, names: Sequence[str]) -> Parsed:
     """Labels of every row, one number for each: 1, 0, or NaN where the cell is empty; rows without any are None."""
     if repeated := [name for name in names if names.count(name) > 1]:
-        raise InputError(f"labels: {repeated[0]!r} stands twice, expected once")
+        raise InputError(f"labels: {repeated[0]!r} is repeated")
     columns = np.column_stack([_yes_or_no(table, name) for name in names])  # (n, L)
     nothing = np.isnan(columns).all(1)
     values = [None if empty else tuple(map(float, row)) for row, empty in zip(columns, nothing, strict=True)]
@@ -344,7 +344,7 @@ def parse_many_labels(table: pd.DataFrame, names: Sequence[str]) -> Parsed:
 
 
 def _labels(names: Sequence[str], values: Sequence[Sequence[float]], source: str) -> Labels:
-    """Labels; of each at least one who has it and one who has not."""
+    """Labels; each with at least one positive and one negative sample."""
     target = Labels(tuple(names), np.array(values, dtype=np.float64).reshape(len(values), len(names)))
     for name, has, known in zip(names, target.positive, target.known, strict=True):
         if has in (0, known):

@@ -1,4 +1,4 @@
-r"""Folds that keep sites whole and still look alike: an integer programme, then local search.
+r"""Balanced folds of whole sites: an integer programme, then local search.
 
 With :math:`n_{sj}` patients of row :math:`j` (all, events, one class, one span of time ...) at site :math:`s`, and
 :math:`x_{sf} = 1` where site :math:`s` goes to fold :math:`f`,
@@ -28,7 +28,7 @@ class Effort:
 
 @dataclass(frozen=True, eq=False)
 class SiteFolds:
-    """Folds found, and how good they are."""
+    """Folds of sites, and their balance."""
 
     fold: np.ndarray  # (S,) int64, fold of each site
     imbalance: float

@@ -1,4 +1,4 @@
-"""Specification of a cohort: what is predicted, and how it is divided."""
+"""Specification of a cohort: its target and its splits."""
 
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -22,7 +22,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 
 
 class Strict(BaseModel):
-    """No key that is not known, and nothing changes."""
+    """A frozen model without unknown keys."""
 
     model_config = STRICT
 
@@ -36,7 +36,7 @@ Spec = TypeVar("Spec", bound=Strict)
 
 
 def checked(spec: type[Spec], **values: Any) -> Spec:
-    """Value of a spec, or its first problem as a sentence."""
+    """Instance of ``spec``; the first problem is an error of one line."""
     try:
         return spec(**values)
     except ValidationError as error:
@@ -44,12 +44,11 @@ def checked(spec: type[Spec], **values: Any) -> Spec:
         where = f"`{problem['loc'][0]}=`: " if problem["loc"] else ""
         message = problem["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
         value = "" if problem["type"] == "value_error" else f", not {problem['input']!r}"
-        sentence = f"{where}{message}{value}."
-        raise InputError(sentence[0].upper() + sentence[1:]) from error
+        raise InputError(f"{where}{message}{value}.") from error
 
 
 class TaskSpec(Strict):
-    """What is predicted: a label column, a survival endpoint, a column of numbers, or several columns of yes and no."""
+    """Target: a label column, a survival endpoint, a column of numbers, or several columns of yes and no."""
 
     label: str | None = None
     classes: tuple[str, ...] | None = None  # their order; all others are left out
@@ -70,7 +69,7 @@ class TaskSpec(Strict):
         return self
 
     def _kinds(self) -> list[Kind]:
-        """Kinds of targets that are named; one, in a task that is possible."""
+        """Kinds of targets that are named; exactly one in a valid task."""
         named: dict[Kind, tuple[Any, ...]] = {
             "classification": (self.label,),
             "survival": (self.survival, self.time, self.event, self.censorship),
@@ -81,12 +80,12 @@ class TaskSpec(Strict):
 
     @property
     def kind(self) -> Kind:
-        """What kind of target it is."""
+        """Kind of the target."""
         return self._kinds()[0]
 
     @property
     def outcome(self) -> str | None:
-        """Column of what is predicted, where it is one."""
+        """Column of the target, where it is a single one."""
         return self.label or self.value
 
     def parse(self, table: pd.DataFrame) -> Parsed:
@@ -104,9 +103,9 @@ class TaskSpec(Strict):
 class SplitSpec(Strict):
     """How a cohort is divided; see :data:`panther.cohort.splits.SCHEMES`."""
 
-    scheme: str = "kfold"
+    scheme: Literal["kfold", "site-kfold", "holdout"] = "kfold"
     k: Annotated[int, Field(ge=2)] = 5
-    shares: tuple[float, float, float] = (0.8, 0.1, 0.1)  # train, val, test of a holdout, in parts of whatever sum
+    shares: tuple[float, float, float] = (0.8, 0.1, 0.1)  # train, val, test of a holdout, of any sum
     val: bool = False  # the next fold of a k-fold validates
     seed: Seed = 0
     seconds: Annotated[float, Field(gt=0)] = 30.0  # longest time for the solver of site-kfold

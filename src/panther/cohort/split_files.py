@@ -33,10 +33,10 @@ class SplitFiles:
 
     source: str
     folds: tuple[Mapping[str, pd.DataFrame], ...]
-    numbers: tuple[int, ...]  # of the folds, as the names say
+    numbers: tuple[int, ...]  # of the folds, from their names
 
     def has_rows(self) -> bool:
-        """Whether the files are clinical tables, not mere lists of slides."""
+        """Whether the files are clinical tables rather than lists of slides."""
         return all(len(rows.columns) > 2 for parts in self.folds for rows in parts.values())
 
     def table(self, *, external: bool = True) -> pd.DataFrame:
@@ -53,15 +53,15 @@ class SplitFiles:
 
 @dataclass(frozen=True)
 class SplitReport:
-    """What a check of given splits found."""
+    """Result of a check of splits."""
 
     notes: tuple[str, ...]
-    left_out: int  # samples of the files that the cohort does not have, e.g. for want of an endpoint or of features
+    left_out: int  # samples of the files that the cohort lacks, e.g. without an endpoint or features
     shared_sites: Mapping[int, list[str]]  # fold -> sites in training and test
 
 
 def read_splits(path: Path) -> SplitFiles:
-    """Read splits as they are: a folder of folds, one fold, CLAM's lists, a `k=all.tsv`, or the common beginning of folders' names."""
+    """Read splits: a folder of folds, one fold, CLAM's lists, a `k=all.tsv`, or the common beginning of folders' names."""
     if path.is_file():
         return _patho_bench(path)
     if not path.is_dir():
@@ -78,12 +78,10 @@ def read_splits(path: Path) -> SplitFiles:
     return _folds(path, None)
 
 
-def assign(
-    files: SplitFiles, cohort: Cohort, columns: Columns = USUAL, *, share_external: bool = True
-) -> tuple[list[Split], SplitReport]:
+def assign(files: SplitFiles, cohort: Cohort, columns: Columns = USUAL) -> tuple[list[Split], SplitReport]:
     """Splits of a cohort's samples from files, checked: no patient in two parts of a fold, sites in two parts are reported.
 
-    An external cohort that stands in one fold only is tested with the models of every fold, unless ``share_external`` is False.
+    An external cohort of one fold only is tested with the models of every fold.
     """
     slides: dict[str, list[str]] = {}  # samples of a slide, and of a patient
     patients: dict[str, list[str]] = {}
@@ -96,7 +94,7 @@ def assign(
     splits = []
     for number, parts in zip(files.numbers, files.folds, strict=True):
         who = {part: identify(rows, columns.among(rows)) for part, rows in parts.items()}
-        # also of samples without a label
+        # checked for samples without a label too
         refuse_shared_patients(f"{files.source}, k={number}", {part: one.patient for part, one in who.items()})
         named: dict[str, tuple[str, ...]] = {}
         for part, rows in parts.items():
@@ -105,8 +103,7 @@ def assign(
             unknown |= {name for name in names if name not in known}
             named[part] = tuple(sorted({sample for name in names for sample in known.get(name, ())}))
         splits.append(Split.from_parts(named))
-    if share_external:
-        splits = _shared(splits, files, notes)
+    splits = _share_external(splits, files, notes)
     for number, split in zip(files.numbers, splits, strict=True):
         notes += check(cohort, split, f"{files.source}, k={number}" if len(splits) > 1 else files.source)
     notes += _coverage(cohort, splits)
@@ -115,7 +112,7 @@ def assign(
 
 
 def holds_splits(path: Path) -> bool:
-    """Whether this is splits (a folder, or Patho-Bench's `k=all.tsv`), not one clinical table."""
+    """Whether a path is of splits (a folder, or Patho-Bench's `k=all.tsv`) rather than of a clinical table."""
     if path.suffix in TABLE_SUFFIXES:
         return path.suffix == ".tsv" and path.is_file() and bool(_fold_columns(as_table(path)))
     return True
@@ -132,7 +129,7 @@ def _folds(folder: Path, name: str | None) -> SplitFiles:
     folds = sorted((int(match["k"]), path) for match, path in folders if match["name"] in names)
     if not folds:
         what = folder if name is None else folder / name
-        expected = "NAME_k=0 ..., splits_0.csv ... (CLAM), k=all.tsv or {column: NAME}"
+        expected = f"NAME_k=0 ..., splits_0.csv ... (CLAM), k=all.tsv or {{column: {name or 'NAME'}}}"
         raise InputError(f"{what}: no splits, expected {expected}")
     if len(names) > 1:
         raise InputError(f"{folder}: holds several splits, {listed(names)}; give one, e.g. {folder / names[0]}.")
@@ -154,20 +151,20 @@ def _parts(folder: Path) -> dict[str, pd.DataFrame]:
 
 def _clam(folder: Path) -> SplitFiles:
     """Columns train, val, test with names of slides."""
-    lists_of = sorted((int(match[1]), file) for file in folder.iterdir() if (match := CLAM.fullmatch(file.name)))
+    numbered = sorted((int(match[1]), file) for file in folder.iterdir() if (match := CLAM.fullmatch(file.name)))
     folds = []
-    for _, file in lists_of:
+    for _, file in numbered:
         table = as_table(file)
         if "train" not in table.columns:
             raise InputError(f"{file}: expected CLAM's columns train, val, test; found {listed(list(table.columns))}.")
         parts = [part for part in ("train", "val", "test") if part in table.columns]
         lists = {part: table[part][table[part].str.strip() != ""] for part in parts}
         folds.append({part: pd.DataFrame({"slide_id": names}) for part, names in lists.items() if len(names)})
-    return SplitFiles(str(folder), tuple(folds), tuple(number for number, _ in lists_of))
+    return SplitFiles(str(folder), tuple(folds), tuple(number for number, _ in numbered))
 
 
 def _patho_bench(file: Path) -> SplitFiles:
-    """Columns fold_0, fold_1 ... say train, val or test for every row."""
+    """Columns fold_0, fold_1 ... hold train, val or test for every row."""
     table = as_table(file)
     columns = _fold_columns(table)
     if not columns:
@@ -175,13 +172,13 @@ def _patho_bench(file: Path) -> SplitFiles:
     rows = table.drop(columns=columns)
     folds = []
     for column in columns:
-        says = table[column].str.strip().str.lower()
-        wrong = sorted(set(says[~says.str.fullmatch(PART)]) - {""})
-        if wrong or not (says == "train").any():
+        part = table[column].str.strip().str.lower()
+        wrong = sorted(set(part[~part.str.fullmatch(PART)]) - {""})
+        if wrong or not (part == "train").any():
             raise InputError(
-                f"{file}: {column} says {listed(wrong or sorted(set(says)), 6)}; expected train, val, test"
+                f"{file}: {column} says {listed(wrong or sorted(set(part)), 6)}; expected train, val, test"
             )
-        folds.append({part: rows[says == part] for part in sorted(set(says) - {""})})
+        folds.append({name: rows[part == name] for name in sorted(set(part) - {""})})
     return SplitFiles(str(file), tuple(folds), tuple(int(column[5:]) for column in columns))
 
 
@@ -189,7 +186,7 @@ def _fold_columns(table: pd.DataFrame) -> list[str]:
     return sorted((c for c in table.columns if re.fullmatch(r"fold_\d+", c)), key=lambda c: int(c[5:]))
 
 
-def _shared(splits: list[Split], files: SplitFiles, notes: list[str]) -> list[Split]:
+def _share_external(splits: list[Split], files: SplitFiles, notes: list[str]) -> list[Split]:
     """External cohorts in every fold."""
     external: dict[str, tuple[str, ...]] = {}
     for number, split in zip(files.numbers, splits, strict=True):
@@ -214,12 +211,12 @@ def _coverage(cohort: Cohort, splits: list[Split]) -> list[str]:
 
 
 def plain_name(path: Path) -> str:
-    """Name for the splits of a table, or of given splits: without the ending of a file or a fold."""
+    """Name for splits of a table or of other splits: without the ending of a file or a fold."""
     return (path.name if path.is_dir() else path.stem).split("_k=")[0]
 
 
 def check_splits_output(folder: Path, name: str, source: Path | None) -> None:
-    """Refuse to write over the splits, or the table, that are read."""
+    """Refuse to overwrite the splits or the table that are read."""
     if source is None:
         return
     files = [source, *(source.rglob("*.csv") if source.is_dir() else source.parent.glob(f"{source.name}_k=*/*.csv"))]
@@ -233,14 +230,14 @@ def about_splits(cohort: Cohort, splits: list[Split], balance: FoldBalance | Non
 
 
 def about_made(spec: SplitSpec, cohort: Cohort) -> dict[str, Any]:
-    """How splits were made, and a hash of the rows that are used: it knows a table that has changed."""
+    """Settings of splits, and a hash of the used rows, which detects a changed table."""
     digest = hashlib.blake2b(cohort.rows.to_csv().encode(), digest_size=16).hexdigest()
     settings = spec.model_dump(exclude={"scheme"})
     return {"scheme": spec.scheme, "settings": settings, "cohort": digest, "version": __version__}
 
 
 def write_splits(folder: Path, name: str, cohort: Cohort, splits: list[Split], about: Mapping[str, Any]) -> list[Path]:
-    """Write the table's own rows, all slides of each sample, as `{name}_k={i}/{part}.csv`, and `{name}.json` with the settings, last."""
+    """Write the rows of the table, all slides of each sample, as `{name}_k={i}/{part}.csv`, then `{name}.json` with the settings."""
     if not re.fullmatch(r"[\w.+ -]+", name) or name.startswith("."):
         raise InputError(f"{name!r} cannot be the name of split folders; use letters, digits, - and _.")
     check_writable_folder(folder)
@@ -251,7 +248,7 @@ def write_splits(folder: Path, name: str, cohort: Cohort, splits: list[Split], a
         for part, ids in split.parts().items()
     }
     present = {file for file in folder.glob(f"{name}_k=*/*.csv") if FOLDER.fullmatch(file.parent.name)}
-    if extra := sorted(present - set(files)):  # they would be read as part of this split
+    if extra := sorted(present - set(files)):  # would be read as part of this split
         raise InputError(f"{extra[0]} and {len(extra) - 1} more are of an earlier split; use another `name=`")
     summary = folder / f"{name}.json"
     if summary.is_file():

@@ -1,4 +1,4 @@
-"""Who trains, who validates, who tests: schemes that divide a cohort by patients, splits by a column of its table, and checks of both."""
+"""Training, validation and test parts: schemes that divide a cohort by patients, splits by a column of its table, and checks of both."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,7 +40,7 @@ class Split:
 
 
 def check(cohort: Cohort, split: Split, name: str) -> list[str]:
-    """Refuse a split from which nothing can be learned or measured; what is only awkward comes back as notes."""
+    """Refuse a split that cannot be trained on or tested; lesser problems are returned as notes."""
     patient = {sample.id: sample.patient for sample in cohort.samples}
     refuse_shared_patients(name, {part: [patient[sample] for sample in ids] for part, ids in split.parts().items()})
     notes = []
@@ -64,7 +64,7 @@ def fold_notes(cohort: Cohort, splits: Sequence[Split]) -> list[str]:
 
 
 def shared_sites(cohort: Cohort, split: Split) -> list[str]:
-    """Sites that stand in the training part and in a test part."""
+    """Sites that are in the training part and in a test part."""
     site = {sample.id: sample.site for sample in cohort.samples}
     tested = {site[name] for ids in split.test.values() for name in ids}
     return sorted(name for name in {site[name] for name in split.train} & tested if name is not None)
@@ -85,7 +85,7 @@ def sizes(cohort: Cohort, split: Split) -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class FoldBalance:
-    """How alike test folds are: share of patients that would have to change their fold, 0 is perfect."""
+    """Balance of test folds: share of patients that would have to change their fold, 0 is perfect."""
 
     imbalance: float
     by_row: Mapping[str, float]
@@ -114,7 +114,7 @@ def balance_of_tests(cohort: Cohort, splits: Sequence[Split]) -> FoldBalance | N
 def folds_of_sites(
     target: Target, sites: Sequence[Any] | np.ndarray, k: int, *, seed: int = 0, effort: Effort | None = None
 ) -> tuple[np.ndarray, SiteFolds]:
-    """Fold (n,) of rows with this target, whole sites in one fold, and how good the folds are."""
+    """Fold (n,) of rows with this target, whole sites in one fold, and the balance of the folds."""
     names, site = np.unique([str(name) for name in sites], return_inverse=True)
     rows = target.indicators()
     counts = np.zeros((len(names), len(rows)))
@@ -125,18 +125,14 @@ def folds_of_sites(
 
 
 def balanced_splits(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], FoldBalance | None]:
-    """Splits, and the balance of their test folds (None for a holdout)."""
-    if spec.scheme not in SCHEMES:
-        raise InputError(f"There is no scheme {spec.scheme!r}; choose {listed(sorted(SCHEMES))}.")
-    splits, balance = SCHEMES[spec.scheme](cohort, spec)
-    fold_notes(cohort, splits)  # refuses what cannot be learned from; who shows notes asks for them
-    return splits, balance
+    """Splits, to be checked by :func:`fold_notes`, and the balance of their test folds (None for a holdout)."""
+    return SCHEMES[spec.scheme](cohort, spec)
 
 
 def deal(
     groups: np.ndarray, shares: Sequence[float], rng: np.random.Generator, *, first: int | None = None
 ) -> np.ndarray:
-    """Deal units to parts, group by group, each to the part that lacks most: totals are off by less than one.
+    """Deal units to parts, group by group, each to the part that lacks most: totals deviate by less than one.
 
     Parameters
     ----------
@@ -237,16 +233,16 @@ PART_WORDS = {"training": "train", "valid": "val", "validation": "val", "testing
 def column_splits(cohort: Cohort, column: str, *, val: bool = False) -> tuple[list[Split], list[str]]:
     """Splits of a cohort by a column of its table, checked, and notes about them.
 
-    Where the column says train and test (and val, test_<cohort>) it is one split; otherwise its values are folds, each of
-    which is tested once by models of the others. With ``val`` the next fold validates.
+    A column of train and test (and val, test_<cohort>) is one split; other values are folds, each of which is tested once by models
+    of the others. With ``val`` the next fold validates.
     """
-    says = _per_sample(cohort, column)
-    named = {name: value for name, value in says.items() if value}
+    cells = _per_sample(cohort, column)
+    named = {name: value for name, value in cells.items() if value}
     values = sorted(set(named.values()), key=natural_order)
     parts = {value: PART_WORDS.get(value.lower(), value.lower()) for value in values}
     if "train" in parts.values() and all(PART.fullmatch(part) for part in parts.values()):
         if val:
-            raise InputError(f"The column {column!r} says by itself who validates; leave out `val`.")
+            raise InputError(f"val: the column {column!r} has a validation part of its own, leave out `val`")
         groups: dict[str, list[str]] = {}
         for name, value in sorted(named.items()):
             groups.setdefault(parts[value], []).append(name)
@@ -254,7 +250,7 @@ def column_splits(cohort: Cohort, column: str, *, val: bool = False) -> tuple[li
     else:
         splits = _column_folds(cohort, column, named, values, val)
     notes = (
-        [f"{len(says) - len(named)} samples have no {column} and are used nowhere."] if len(named) < len(says) else []
+        [f"{len(cells) - len(named)} samples have no {column} and are used nowhere."] if len(named) < len(cells) else []
     )
     for number, split in enumerate(splits):
         where = f"fold {values[number]} of column {column!r}" if len(splits) > 1 else f"the column {column!r}"
@@ -263,16 +259,16 @@ def column_splits(cohort: Cohort, column: str, *, val: bool = False) -> tuple[li
 
 
 def _per_sample(cohort: Cohort, column: str) -> dict[str, str]:
-    """What the column says about each sample, empty where nothing; refuses a sample whose slides disagree."""
+    """Cell of each sample, empty where missing; the slides of a sample must agree."""
     find_column(cohort.rows, column, (), "split")
     cells = plain_labels(cohort.rows[column]).mask(is_missing(cohort.rows[column]), "")
-    says = {}
+    values = {}
     for sample in cohort.samples:
         different = sorted(set(cells.loc[list(sample.slides)]))
         if len(different) > 1:
             raise InputError(f"{cohort.report.source}: {sample.id} has several {column} ({listed(different)})")
-        says[sample.id] = different[0]
-    return says
+        values[sample.id] = different[0]
+    return values
 
 
 def _column_folds(cohort: Cohort, column: str, fold: dict[str, str], values: list[str], val: bool) -> list[Split]:

@@ -1,7 +1,6 @@
-"""What is to be predicted, one value per slide or patient: a class, a time with an event, a number, or several labels at once.
+"""Targets, one value per slide or patient: a class, a time with an event, a number, or several labels.
 
-Everything that differs between them is a method here, so that no other code has to ask which of them it is: how they are counted and described, what
-a table calls them, which groups folds should hold alike.
+Everything that differs between them is a method here: counts, descriptions, columns of tables, groups that folds should balance.
 """
 
 from dataclasses import dataclass, replace
@@ -10,9 +9,9 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 Kind = Literal["classification", "survival", "regression", "labels"]
-QUARTERS = 4  # of times and numbers, which folds should hold alike
+QUARTERS = 4  # of times and numbers, which folds should balance
 DAYS_IN = {"days": 1.0, "weeks": 7.0, "months": 365.25 / 12, "years": 365.25}
-COMMON_PATTERN = 10  # samples with the same labels, from which on they are a group of their own
+COMMON_PATTERN = 10  # samples with the same labels that are a separate group
 
 
 class _Rows:
@@ -25,7 +24,7 @@ class _Rows:
         return len(next(iter(self._arrays().values())))
 
     def take(self, rows: np.ndarray) -> Self:
-        """Target of some rows; names and units stay the same."""
+        """Target of some rows."""
         return replace(self, **{name: values[rows] for name, values in self._arrays().items()})  # type: ignore[type-var]
 
     def followed_by(self, other: Self) -> Self:
@@ -43,17 +42,17 @@ class Classes(_Rows):
     kind: ClassVar[Kind] = "classification"
 
     def counts(self) -> dict[str, int]:
-        """How many are of each class."""
+        """Samples of each class."""
         tally = np.bincount(self.labels, minlength=len(self.names))
         return {name: int(n) for name, n in zip(self.names, tally, strict=True)}
 
     def only_class(self) -> str | None:
-        """The class that all are of; None where there are several."""
+        """The only class, or None where there are several."""
         present = np.unique(self.labels)
         return self.names[present[0]] if len(present) == 1 else None
 
     def lack(self, part: str) -> str | None:
-        """What a part of a split does not have, as the end of a sentence; None where it has all."""
+        """Classes missing from a part of a split, as the end of a sentence; None where it has all."""
         absent = [name for name, n in self.counts().items() if n == 0]
         has_none = "no training sample is" if part == "training" else f"{part} has no sample"
         return f"{has_none} of class {', '.join(absent)}" if absent else None
@@ -76,7 +75,7 @@ class Classes(_Rows):
         return self.labels.copy()
 
     def indicators(self) -> dict[str, np.ndarray]:
-        """Rows that folds should hold alike, (n,) zeros and ones: all samples, and each class that occurs."""
+        """Indicators (n,) of groups that folds should balance: all samples, and each class that occurs."""
         rows = {"samples": np.ones(len(self))}
         return rows | {
             f"class {self.names[k]}": (self.labels == k).astype(float) for k in np.unique(self.labels).tolist()
@@ -85,7 +84,7 @@ class Classes(_Rows):
 
 @dataclass(frozen=True, eq=False)
 class Survival(_Rows):
-    """Time under observation, and whether it ended with the event (True) or the patient was lost from sight (False, censored)."""
+    """Time under observation, and whether it ended with the event (True) or censoring (False)."""
 
     time: np.ndarray  # (n,) float64, > 0
     event: np.ndarray  # (n,) bool
@@ -103,11 +102,11 @@ class Survival(_Rows):
         return super().followed_by(other.in_unit(self.unit))
 
     def counts(self) -> dict[str, int]:
-        """How many have the event, and how many are censored."""
+        """Numbers of events and of censored samples."""
         return {"event": int(self.event.sum()), "censored": int((~self.event).sum())}
 
     def lack(self, part: str) -> str | None:
-        """Events, where there are none."""
+        """A message where there are no events."""
         who = f"the {len(self)} samples of {'train' if part == 'training' else part}"
         return None if self.event.any() else f"none of {who} has the event"
 
@@ -134,7 +133,7 @@ class Survival(_Rows):
         return groups
 
     def indicators(self) -> dict[str, np.ndarray]:
-        """Rows that folds should hold alike, (n,) zeros and ones: all samples, events, and each stratum."""
+        """Indicators (n,) of groups that folds should balance: all samples, events, and each stratum."""
         groups = self.strata()
         rows = {"samples": np.ones(len(self)), "events": self.event.astype(float)}
         for group in np.unique(groups).tolist():
@@ -151,11 +150,11 @@ class Values(_Rows):
     kind: ClassVar[Kind] = "regression"
 
     def counts(self) -> dict[str, int]:
-        """How many have a value."""
+        """Number of values."""
         return {"values": len(self)}
 
     def lack(self, part: str) -> str | None:
-        """Several values, where all are the same."""
+        """A message where all values are the same."""
         return None if len(np.unique(self.values)) > 1 else f"all {len(self)} {part} samples have the same value"
 
     def describe(self) -> str:
@@ -176,7 +175,7 @@ class Values(_Rows):
         return _quantile_bin(self.values, bins)
 
     def indicators(self) -> dict[str, np.ndarray]:
-        """Rows that folds should hold alike, (n,) zeros and ones: all samples, and each quarter of the values."""
+        """Indicators (n,) of groups that folds should balance: all samples, and each quarter of the values."""
         groups = self.strata()
         rows = {"samples": np.ones(len(self))}
         return rows | {f"value quarter {g + 1}": (groups == g).astype(float) for g in np.unique(groups).tolist()}
@@ -184,7 +183,7 @@ class Values(_Rows):
 
 @dataclass(frozen=True, eq=False)
 class Labels(_Rows):
-    """Several labels for each, yes or no; what is not known of a sample is NaN."""
+    """Several labels for each, yes or no; NaN where unknown."""
 
     names: tuple[str, ...]  # of the L labels
     values: np.ndarray  # (n, L) float64: 1, 0 or NaN
@@ -192,29 +191,29 @@ class Labels(_Rows):
 
     @property
     def positive(self) -> np.ndarray:
-        """How many have each label (L,)."""
+        """Positive samples of each label (L,)."""
         return (self.values == 1).sum(0)
 
     @property
     def known(self) -> np.ndarray:
-        """Of how many each label is known (L,)."""
+        """Samples in which each label is known (L,)."""
         return (~np.isnan(self.values)).sum(0)
 
     def one_sided(self) -> list[str]:
-        """Labels that all samples have, or none, where they are known."""
+        """Labels that are positive in all known samples, or in none."""
         return [n for n, has, known in zip(self.names, self.positive, self.known, strict=True) if has in (0, known)]
 
     def counts(self) -> dict[str, int]:
-        """How many have each label."""
+        """Positive samples of each label."""
         return {name: int(n) for name, n in zip(self.names, self.positive, strict=True)}
 
     def lack(self, part: str) -> str | None:
-        """Labels that do not have both, yes and no."""
+        """Labels without both, positive and negative samples."""
         labels = ", ".join(self.one_sided())
         return f"{part} does not have both, samples with and without, of the label {labels}" if labels else None
 
     def describe(self) -> str:
-        """Of each label how many have it, among how many it is known of."""
+        """Positive and known samples of each label."""
         each = zip(self.names, self.positive, self.known, strict=True)
         return f"{len(self.names)} labels: " + "; ".join(f"{name} {p} of {n} known" for name, p, n in each) + "."
 
@@ -238,7 +237,7 @@ class Labels(_Rows):
         return np.unique(groups, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
     def indicators(self) -> dict[str, np.ndarray]:
-        """Rows that folds should hold alike, (n,) zeros and ones: all samples, and those with and without each label."""
+        """Indicators (n,) of groups that folds should balance: all samples, and those with and without each label."""
         rows = {"samples": np.ones(len(self))}
         for k, name in enumerate(self.names):
             for value, word in ((1, "with"), (0, "without")):

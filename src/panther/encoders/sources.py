@@ -132,7 +132,7 @@ class TileFolder:
 
 def holds_tiles(folder: Path) -> bool:
     """Whether a folder holds tile images and no slides; a .tif may be either, so the first image is opened."""
-    files = files_below(folder, skip_locked=True)  # none where it is a file
+    files = files_below(folder, locked=[])  # none where it is a file
     if any(file.suffix.lower() in {*SUFFIXES, DICOM} - {*TILE_SUFFIXES} for file in files):
         return False
     images = [file for file in files if file.suffix.lower() in TILE_SUFFIXES]

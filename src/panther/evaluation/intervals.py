@@ -133,9 +133,9 @@ def best_of(rows: Sequence[Resampled], metric: str, *, lower: bool = False, leve
     ``lower``: lower is better.
     """
     sign = -1 if lower else 1
-    known = [row for row in rows if not np.isnan(row.whole[metric])]
-    whole = sign * np.array([row.whole[metric] for row in known])
-    drawn = sign * np.stack([row.drawn[metric] for row in known])  # (K, resamples)
+    defined = [row for row in rows if not np.isnan(row.whole[metric])]
+    whole = sign * np.array([row.whole[metric] for row in defined])
+    drawn = sign * np.stack([row.drawn[metric] for row in defined])  # (K, resamples)
     best = np.where(np.isnan(drawn), -np.inf, drawn).argmax(0)
     optimism = drawn[best, np.arange(drawn.shape[1])] - whole[best]
     low, high, resamples = _limits(whole.max() - optimism, level)

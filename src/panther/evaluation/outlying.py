@@ -67,8 +67,8 @@ def fit_cloud(x: np.ndarray, patients: np.ndarray, seed: int = 0) -> Cloud:
     start = np.random.default_rng(seed).normal(size=(len(x), k + SPARE))
     rough = gram.astype(np.float32)
     values, vectors, _, rest = _components(gram, rough, np.ones(len(x), bool), start, COLD)
-    known = np.column_stack([vectors, start[:, k:]])
-    distances = [_held_out(gram, rough, ~left_out, known) for left_out in held_out]
+    directions = np.column_stack([vectors, start[:, k:]])
+    distances = [_held_out(gram, rough, ~left_out, directions) for left_out in held_out]
     basis = centred.T @ (vectors / np.sqrt(values * len(x))).astype(np.float32)
     return Cloud(centre, basis, values, rest, np.sort(np.concatenate(distances)))
 

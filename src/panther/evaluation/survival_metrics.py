@@ -140,9 +140,9 @@ def time_dependent_auc(
     weight = np.where(event & (free > 0), 1 / np.where(free > 0, free, 1), 0.0)
     auc = np.array([_auc_at(time, event, risk, weight, t) for t in times])
     drop = -np.diff(kaplan_meier(time, event).at(np.asarray(times)), prepend=1.0)
-    known = ~np.isnan(auc)
-    total = drop[known].sum()
-    return auc, float((auc[known] * drop[known]).sum() / total) if total > 0 else np.nan
+    defined = ~np.isnan(auc)
+    total = drop[defined].sum()
+    return auc, float((auc[defined] * drop[defined]).sum() / total) if total > 0 else np.nan
 
 
 def _auc_at(time: np.ndarray, event: np.ndarray, risk: np.ndarray, weight: np.ndarray, at: float) -> float:

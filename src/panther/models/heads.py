@@ -84,23 +84,15 @@ class PerPrototypeLinear(nn.Module):
 Layer = Callable[[int, int], nn.Module]  # (n_in, n_out) -> linear map
 
 
-def _identity(layer: Layer, n_in: int, n_out: int, dropout: float) -> tuple[nn.Module, int]:
-    return nn.Identity(), n_in
+STAGES = ("identity", "linear", "mlp")
 
 
-def _linear(layer: Layer, n_in: int, n_out: int, dropout: float) -> tuple[nn.Module, int]:
-    return layer(n_in, n_out), n_out
-
-
-def _mlp(layer: Layer, n_in: int, n_out: int, dropout: float) -> tuple[nn.Module, int]:
-    return nn.Sequential(layer(n_in, n_out), nn.ReLU(), nn.Dropout(dropout)), n_out
-
-
-STAGES: dict[str, Callable[[Layer, int, int, float], tuple[nn.Module, int]]] = {
-    "identity": _identity,
-    "linear": _linear,
-    "mlp": _mlp,
-}
+def _stage(kind: str, layer: Layer, n_in: int, n_out: int, dropout: float) -> tuple[nn.Module, int]:
+    """A stage of a structured head, and its width."""
+    if kind == "identity":
+        return nn.Identity(), n_in
+    linear = layer(n_in, n_out)
+    return (nn.Sequential(linear, nn.ReLU(), nn.Dropout(dropout)) if kind == "mlp" else linear), n_out
 
 
 @dataclass(frozen=True)
@@ -172,14 +164,14 @@ class Structured(nn.Module):
         self.sizes = (n_prototypes, token, rest)
         self.gates = StatisticGates(n_prototypes, token, rest) if rest and settings.gates else nn.Identity()
         dropout = settings.dropout
-        self.shared, width = STAGES[settings.shared](nn.Linear, token, settings.shared_dim, dropout)
+        self.shared, width = _stage(settings.shared, nn.Linear, token, settings.shared_dim, dropout)
         layer = partial(PerPrototypeLinear, n_prototypes)
-        self.per_prototype, width = STAGES[settings.per_prototype](layer, width, settings.per_prototype_dim, dropout)
+        self.per_prototype, width = _stage(settings.per_prototype, layer, width, settings.per_prototype_dim, dropout)
         width *= n_prototypes
         if rest:
-            self.slide, extra = STAGES[settings.per_prototype](nn.Linear, rest, settings.per_prototype_dim, dropout)
+            self.slide, extra = _stage(settings.per_prototype, nn.Linear, rest, settings.per_prototype_dim, dropout)
             width += extra
-        self.after, width = STAGES[settings.after](nn.Linear, width, settings.after_dim, dropout)
+        self.after, width = _stage(settings.after, nn.Linear, width, settings.after_dim, dropout)
         self.out = nn.Linear(width, n_outputs, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -221,7 +213,7 @@ def mlp(shape: tuple[int, ...], n_outputs: int, hidden: int | Sequence[int] = 51
     check_dropout(dropout)
     if len(widths) < 2 or min(widths) < 1:
         raise InputError(f"hidden: {hidden}, expected one or more layers of at least 1 unit")
-    layers = [_mlp(nn.Linear, a, b, dropout)[0] for a, b in pairwise(widths)]
+    layers = [_stage("mlp", nn.Linear, a, b, dropout)[0] for a, b in pairwise(widths)]
     return Flat(nn.Sequential(*layers, nn.Linear(widths[-1], n_outputs)))
 
 

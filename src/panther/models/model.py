@@ -129,8 +129,8 @@ def save_model(model: Model, path: Path | str) -> None:
     """
     tensors: dict[str, Tensor] = {f"network.{name}": value for name, value in model.network.state_dict().items()}
     tensors |= _prototype_tensors("prototypes", model.basis)
-    several = model.blocks if len(model.blocks) > 1 else ()
-    for number, block in enumerate(several):
+    joined = model.blocks if len(model.blocks) > 1 else ()
+    for number, block in enumerate(joined):
         tensors |= _prototype_tensors(f"blocks.{number}", block.basis)
     if model.scaler is not None:
         tensors |= {f"scaler.{name}": value for name, value in model.scaler.state().items()}
@@ -146,8 +146,8 @@ def save_model(model: Model, path: Path | str) -> None:
         "about": dict(model.about),
         "sure": model.uncertainty.settings(),
     }
-    if several:
-        about["blocks"] = [{"method": b.method.model_dump(), **_about_basis(b.basis)} for b in several]
+    if joined:
+        about["blocks"] = [{"method": b.method.model_dump(), **_about_basis(b.basis)} for b in joined]
     if model.method.name in networks:
         about["revision"] = revision(model.method.name)
     write_tensors(Path(path), tensors, _KEY, about)

@@ -61,7 +61,7 @@ def _represent(
         tables.append((x, {name: row for row, name in enumerate(names)}))
         failures |= failed
     if len(tables) == 1:
-        return list(tables[0][1]), np.asarray(tables[0][0]), failures
+        return list(names), np.asarray(x), failures
     union = dict.fromkeys(name for _, rows in tables for name in rows)
     samples = [name for name in union if all(name in rows for _, rows in tables)]
     titles = [block.method.title for block in model.blocks]

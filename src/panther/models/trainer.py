@@ -198,7 +198,10 @@ def fit(
             state = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "progress": vars(progress)}
             write_checkpoint(checkpoint, {"key": key, **state})
             due = start + (time.monotonic() - start) / CHECKPOINT_SHARE
-        logger.info("%s", describe(row, settings))
+        values = ", ".join(
+            f"{k.replace('_', ' ')} {v:.4g}" for k, v in row.items() if k not in ("epoch", "learning_rate")
+        )
+        logger.info("epoch %d/%d: %s", epoch + 1, settings.epochs, values)
     last = len(progress.history) - 1
     if settings.keep == "best" and progress.best_state is not None:
         model.load_state_dict(progress.best_state)
@@ -294,12 +297,6 @@ def predict_logits(model: nn.Module, batches: BatchSource, settings: TrainSettin
 def logits_of(outputs: Any) -> Tensor:
     """Logits of a model's outputs, in float32."""
     return (outputs if isinstance(outputs, Tensor) else outputs.logits).float()
-
-
-def describe(row: Mapping[str, float], settings: TrainSettings) -> str:
-    """One line for people: epoch 3/20: train loss 0.41, val loss 0.52."""
-    values = ", ".join(f"{k.replace('_', ' ')} {v:.4g}" for k, v in row.items() if k not in ("epoch", "learning_rate"))
-    return f"epoch {int(row['epoch']) + 1}/{settings.epochs}: {values}"
 
 
 def to_device(values: Mapping[str, Any], device: torch.device) -> dict[str, Any]:

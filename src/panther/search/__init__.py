@@ -1,1 +1,1 @@
-"""Slides that are alike: distances between embeddings, an exact search with reasons, and how well neighbours share a label."""
+"""Similar slides: distances between embeddings, an exact search with reasons, and retrieval scores."""

@@ -1,4 +1,4 @@
-r"""How far two slides are apart, in float64 and in closed form.
+r"""Distances between slides, in float64 and in closed form.
 
 Slides are mixtures over the same prototypes, so components are matched by their number. With proportions :math:`\pi, \rho` and
 components :math:`P_c, Q_c`, the distance is
@@ -7,8 +7,8 @@ components :math:`P_c, Q_c`, the distance is
           = \tfrac12 \sum_c (\sqrt{\pi_c} - \sqrt{\rho_c})^2 + \sum_c \sqrt{\pi_c \rho_c}\,(1 - e^{-J_c / 8d})
 
 with the symmetric Kullback-Leibler divergence :math:`J_c = KL(P_c \| Q_c) + KL(Q_c \| P_c)` over d dimensions. The first sum is Hellinger's
-distance of the proportions, the second what the shared tissue looks different. Both are sums over prototypes of numbers >= 0, which are the
-reasons; a component that one slide lacks counts through its proportion only; D lies between 0 and 1, and is 1 where nothing is shared.
+distance of the proportions, the second the difference in appearance of the shared tissue. Both are sums over prototypes of terms >= 0, which are
+the reasons; a component that one slide lacks contributes through its proportion only; D lies between 0 and 1, and is 1 if nothing is shared.
 
 :math:`e^{-J/8}` is the Bhattacharyya coefficient of two Gaussians of one covariance, taken per dimension because in a thousand of them it
 would be 0 for any two slides. The plain sum :math:`\sum_c \pi_c J_c` is no distance to search by: slides that share no tissue would be nearest.
@@ -25,9 +25,9 @@ from torch import Tensor
 from panther.mixture import FLOOR
 from panther.types import Rows
 
-# Of the cohort's variance within components: one of few patches has hardly any variance, and would look unlike everything.
+# Share of the cohort's variance within components: a component of few patches has hardly any variance and would be far from all others.
 SMALLEST_VARIANCE = 0.1
-SAMPLED = 256  # slides, spread over the cohort, for this variance
+SAMPLED = 256  # slides, spread over the cohort, that this variance is estimated from
 
 
 class Mixtures(NamedTuple):
@@ -49,19 +49,19 @@ def symmetric_kl(one: Mixtures, other: Mixtures) -> np.ndarray:
 
 
 def parts_of_distance(one: Mixtures, other: Mixtures) -> tuple[np.ndarray, np.ndarray]:
-    r"""What each component adds to :math:`D^2`, (..., C) each: by its proportions, and by how it looks."""
+    r"""Terms of each component in :math:`D^2`, (..., C) each: of its proportions, and of its appearance."""
     p, q = np.sqrt(one.weights), np.sqrt(other.weights)
     closeness = np.exp(-symmetric_kl(one, other) / (8 * one.means.shape[-1]))
     return 0.5 * (p - q) ** 2, p * q * (1 - closeness)
 
 
 def hellinger_parts(pi: np.ndarray, rho: np.ndarray) -> np.ndarray:
-    r"""What each prototype adds to Hellinger's :math:`H^2 = \frac12 \sum_c (\sqrt{\pi_c} - \sqrt{\rho_c})^2`, (..., C)."""
+    r"""Terms of Hellinger's :math:`H^2 = \frac12 \sum_c (\sqrt{\pi_c} - \sqrt{\rho_c})^2`, (..., C)."""
     return 0.5 * (np.sqrt(pi) - np.sqrt(rho)) ** 2
 
 
 def as_mixture(rows: np.ndarray, components: int, floor: np.ndarray) -> Mixtures:
-    """Mixtures of rows (..., C(1+2d)) in the order [pi_c, mu_c, Sigma_c]: their proportions add up to 1, their variances are floored."""
+    """Mixtures of rows (..., C(1+2d)), [pi_c, mu_c, Sigma_c], with normalised proportions and floored variances."""
     tokens = np.asarray(rows, np.float64).reshape(*rows.shape[:-1], components, -1)
     dim = tokens.shape[-1] // 2
     variances = np.maximum(tokens[..., 1 + dim :], floor)
@@ -69,7 +69,7 @@ def as_mixture(rows: np.ndarray, components: int, floor: np.ndarray) -> Mixtures
 
 
 def as_proportions(weights: np.ndarray) -> np.ndarray:
-    """Weights (..., C) that add up to 1, whatever half precision left of them; NaN where one is below 0 or none is above."""
+    """Weights (..., C) scaled to a sum of 1; NaN if one is negative or all are 0."""
     weights = np.asarray(weights, np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = weights / weights.sum(-1, keepdims=True)
@@ -77,9 +77,9 @@ def as_proportions(weights: np.ndarray) -> np.ndarray:
 
 
 def variance_floor(rows: Rows, components: int) -> np.ndarray:
-    """Smallest variance (d,) that a component may have: EM's, and in each dimension a tenth of what is usual in the cohort.
+    """Smallest variance (d,) of a component: that of EM, and in each dimension a tenth of the cohort's usual variance.
 
-    Some hundred slides, spread over the cohort, define what is usual.
+    The usual variance is estimated from `SAMPLED` slides, spread over the cohort.
     """
     count = int(rows.shape[0])
     chosen = np.unique(np.linspace(0, count - 1, min(count, SAMPLED)).astype(int)).tolist()
@@ -94,7 +94,7 @@ def variance_floor(rows: Rows, components: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Hellinger:
-    """Nearness of proportions, minus Hellinger's distance squared; rows are proportions (n, C)."""
+    """Nearness of proportions (minus the squared Hellinger distance); rows are proportions (n, C)."""
 
     pi: np.ndarray  # (q, C)
 
@@ -104,7 +104,7 @@ class Hellinger:
         return len(self.pi)
 
     def quick(self, block: Tensor) -> tuple[Tensor, float]:
-        """Sums of the roots' products, less 1, (q, n)."""
+        """Sums of products of square roots, less 1, (q, n), and their rounding error."""
         roots = (block / block.sum(1, keepdim=True)).sqrt()  # NaN where a proportion is below 0
         rough = torch.from_numpy(np.sqrt(self.pi)).to(roots.dtype) @ roots.T - 1
         return rough, 8 * self.pi.shape[1] * torch.finfo(roots.dtype).eps
@@ -116,7 +116,7 @@ class Hellinger:
 
 @dataclass(frozen=True)
 class MixtureDistance:
-    """Nearness of whole mixtures, minus their distance squared; rows are [pi_c, mu_c, Sigma_c] of every component."""
+    """Nearness of whole mixtures (minus their squared distance); rows are [pi_c, mu_c, Sigma_c] of every component."""
 
     mixtures: Mixtures  # (q, C, ...), float64
     floor: np.ndarray  # (d,), of the variances
@@ -128,20 +128,24 @@ class MixtureDistance:
 
     @cached_property
     def _origin(self) -> np.ndarray:
-        """Means are taken from here, (C, d): large ones would cancel in the products."""
+        """Origin of the means (C, d): large means would cancel in the products."""
         return _rounded(self.mixtures.means.mean(0))
 
     def _factors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-        """What rows are multiplied by, (C, 2d, q) each, and what does not depend on them, (C, 1, q)."""
+        """Two factors of the rows, (C, 2d, q) each, and a constant term, (C, 1, q)."""
         means, v = self.mixtures.means - self._origin, self.mixtures.variances  # (q, C, d)
         positive = np.concatenate([1 / v, v + means**2], -1)
         crossed = np.concatenate([-2 * means, -2 * means / v], -1)
         fixed = (means**2 / v).sum(-1)[..., None]
-        one, two, three = (torch.from_numpy(a.transpose(1, 2, 0).copy()).to(dtype) for a in (positive, crossed, fixed))
-        return one, two, three
+        positive, crossed, fixed = (a.transpose(1, 2, 0).copy() for a in (positive, crossed, fixed))
+        return (
+            torch.from_numpy(positive).to(dtype),
+            torch.from_numpy(crossed).to(dtype),
+            torch.from_numpy(fixed).to(dtype),
+        )
 
     def quick(self, block: Tensor) -> tuple[Tensor, Tensor]:
-        """Affinities less 1, (q, n), and how far off these sums may be."""
+        """Affinities less 1, (q, n), and bounds of their rounding errors."""
         dtype, eps = block.dtype, torch.finfo(block.dtype).eps
         components, dim = self._origin.shape
         tokens = block.view(len(block), components, -1)
@@ -151,7 +155,7 @@ class MixtureDistance:
         single = self.queries == 1 and bool((self._origin == self.mixtures.means[0]).all())
         inner, twice = self._of_one(means, v) if single else self._of_several(means, v)
         close = torch.exp(-twice.clamp_min(0) / (16 * dim))
-        # sums of 4d products, all terms of which add up to less than twice those that are positive
+        # a sum of 4d products, with absolute values that add up to less than twice the positive ones
         off = 8 * dim * eps * (2 * inner + 2 * dim) / (16 * dim)
         both = shares.sqrt().T[:, :, None] * torch.from_numpy(np.sqrt(self.mixtures.weights.T)).to(dtype)[:, None]
         rough = (both * close).sum(0).T - 1
@@ -159,7 +163,7 @@ class MixtureDistance:
         return rough, slack
 
     def _of_one(self, means: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Sums (C, n, 1) of what is positive, and 2 J, for one query: few passes over the block."""
+        """Sums (C, n, 1) of positive terms, and 2 J, for one query, with few passes over the block."""
         w = torch.from_numpy(self.mixtures.variances[0]).to(v.dtype)  # (C, d)
         apart = (means - torch.from_numpy(self._origin).to(v.dtype)).square_()
         inverse = v.reciprocal()
@@ -169,7 +173,7 @@ class MixtureDistance:
         return inner, inner - 2 * v.shape[-1]
 
     def _of_several(self, means: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """The same (C, n, q) for many, from products of matrices, one for each component."""
+        """The same (C, n, q) for many queries, by one matrix product per component."""
         means = (means - torch.from_numpy(self._origin).to(v.dtype)).transpose(0, 1)  # (C, n, d)
         v = v.transpose(0, 1)
         positive, crossed, fixed = self._factors(v.dtype)
@@ -179,7 +183,7 @@ class MixtureDistance:
         return inner, inner + torch.cat([scaled, means], -1) @ crossed - 2 * v.shape[-1]
 
     def exact(self, query: int, rows: np.ndarray) -> np.ndarray:
-        """The same in float64, as a sum of numbers that are not below 0."""
+        """The same in float64, as a sum of nonnegative numbers."""
         one = Mixtures(*(part[query] for part in self.mixtures))
         weights, looks = parts_of_distance(one, as_mixture(rows, len(self._origin), self.floor))
         return -(weights + looks).sum(-1)
@@ -187,7 +191,7 @@ class MixtureDistance:
 
 @dataclass(frozen=True)
 class Euclidean:
-    """Nearness of vectors, minus their distance squared."""
+    """Nearness of vectors (minus their squared distance)."""
 
     vectors: np.ndarray  # (q, d)
 
@@ -198,11 +202,11 @@ class Euclidean:
 
     @cached_property
     def _origin(self) -> np.ndarray:
-        """Vectors are taken from here: far from 0 the products would cancel."""
+        """Origin of the vectors: far from 0 the products would cancel."""
         return _rounded(self.vectors.mean(0))
 
     def quick(self, block: Tensor) -> tuple[Tensor, Tensor]:
-        """Squares and products of vectors, (q, n)."""
+        """Minus the squared distances from products of vectors, (q, n), and their rounding error."""
         z = block - torch.from_numpy(self._origin).to(block.dtype)
         q = torch.from_numpy(self.vectors - self._origin).to(block.dtype)
         squares = (q * q).sum(1, keepdim=True) + (z * z).sum(1)  # (q, n)
@@ -216,5 +220,5 @@ class Euclidean:
 
 
 def _rounded(origin: np.ndarray) -> np.ndarray:
-    """Point that float32 has exactly: then a difference to it is off by its own last digit only."""
+    """Point rounded to float32, so that differences to it have the rounding error of their last digit only."""
     return origin.astype(np.float32).astype(np.float64)

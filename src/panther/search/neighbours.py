@@ -1,4 +1,4 @@
-"""Ways to compare embeddings, the search among them, and patients and sites: slides of one patient, or site, are no neighbours."""
+"""Ways to compare embeddings, the search, and the patients and sites of slides (slides of one patient or site are excluded as neighbours)."""
 
 import re
 from collections.abc import Callable, Container, Sequence
@@ -13,7 +13,7 @@ from panther.errors import InputError
 from panther.search.distances import Euclidean, Hellinger, MixtureDistance, as_mixture, as_proportions, variance_floor
 from panther.statistics import Apart, Cosine, Measure, Nearest, nearest_rows
 from panther.storage.clinical import PATIENT_COLUMNS, SITE_COLUMNS, TCGA, Columns, read_clinical
-from panther.storage.embeddings import READERS, Embeddings, EmbeddingTable, is_in_memory, of_memory, open_embeddings
+from panther.storage.embeddings import Embeddings, EmbeddingTable, is_in_memory, of_memory, open_embeddings
 from panther.storage.names import without_suffix
 from panther.storage.slide_vectors import read_slide_vectors
 from panther.storage.tables import MISSING
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-WAYS = ("pi", "mixture", "cosine", "euclidean")  # what is compared
-AT_ONCE = 256  # queries that are searched in one pass
+AT_ONCE = 256  # queries searched in one pass
 EmbeddingsLike = Union[Path, str, EmbeddingTable, Embeddings, "anndata.AnnData"]
 
 
@@ -33,29 +32,28 @@ EmbeddingsLike = Union[Path, str, EmbeddingTable, Embeddings, "anndata.AnnData"]
 class Searchable:
     """Rows of a cohort with a way to compare them."""
 
-    on: str  # what is compared
+    on: str  # pi, mixture, cosine or euclidean
     rows: Rows
-    measure: Callable[[np.ndarray], Measure]  # queries (q, D), float64 -> how near rows are to them
+    measure: Callable[[np.ndarray], Measure]  # of queries (q, D), float64
 
     def nearest(self, queries: np.ndarray, k: int, apart: Sequence[Apart] = ()) -> list[Nearest]:
-        """The ``k`` nearest rows of each query (q, D), with their distances in place of nearness."""
+        """The ``k`` nearest rows of each query (q, D), with distances in the field `nearness`."""
         neighbours: list[Nearest] = []
         for start in range(0, len(queries), AT_ONCE):
             part = slice(start, start + AT_ONCE)
-            groups = [one._replace(queries=one.queries[part]) for one in apart]
+            groups = [group._replace(queries=group.queries[part]) for group in apart]
             neighbours += nearest_rows(self.rows, self.measure(queries[part]), k, groups)
-        return [Nearest(one.rows, self._distance(one.nearness)) for one in neighbours]
-
-    def _distance(self, nearness: np.ndarray) -> np.ndarray:
-        return 1 - nearness if self.on == "cosine" else np.sqrt(np.maximum(-nearness, 0.0))
+        if self.on == "cosine":
+            return [Nearest(rows, 1 - nearness) for rows, nearness in neighbours]
+        return [Nearest(rows, np.sqrt(np.maximum(-nearness, 0.0))) for rows, nearness in neighbours]
 
 
 def as_embeddings(value: EmbeddingsLike) -> Embeddings:
-    """Embeddings in memory (a table, AnnData), of `panther embed`, or vectors of a slide encoder, e.g. `titan.h5ad#obsm/X_titan`."""
+    """Embeddings in memory (a table, AnnData), a file of `panther embed`, or vectors of a slide encoder, e.g. `titan.h5ad#obsm/X_titan`."""
     if is_in_memory(value):
         return of_memory(value)
     path, _, key = str(value).partition("#")
-    if not key and Path(path).suffix in READERS:
+    if not key and Path(path).suffix == ".h5ad":
         return open_embeddings(Path(path))
     vectors = read_slide_vectors(Path(path), key or None)
     rows, problems = torch.from_numpy(vectors.vectors), tuple(vectors.problems.values())
@@ -63,7 +61,7 @@ def as_embeddings(value: EmbeddingsLike) -> Embeddings:
 
 
 def searchable(embeddings: Embeddings, on: str | None = None) -> Searchable:
-    """Embeddings to be compared on ``on``: by default proportions where there are any, else the angle between vectors."""
+    """Embeddings with a way ``on`` to compare them: by default proportions if there are any, else the angle between vectors."""
     on = on or ("pi" if embeddings.weights is not None else "cosine")
     if on == "pi":
         if embeddings.weights is None:
@@ -83,7 +81,7 @@ def searchable(embeddings: Embeddings, on: str | None = None) -> Searchable:
 
 
 def _directions(queries: np.ndarray) -> np.ndarray:
-    """Vectors (q, D) of length 1; one that is 0 stays so and is as far from everything as it can be."""
+    """Vectors (q, D) scaled to length 1; a zero vector stays 0."""
     with np.errstate(invalid="ignore", divide="ignore"):
         scaled = queries / np.abs(queries).max(1, keepdims=True)
         return np.nan_to_num(scaled / np.sqrt((scaled * scaled).sum(1, keepdims=True)))
@@ -110,7 +108,7 @@ def _by_table(cohort: Embeddings, table: "Path | str | pd.DataFrame", columns: C
     sites = dict(zip(who.slide, who.site, strict=True)) | dict(zip(who.patient, who.site, strict=True))
     missing = [name for name in names if name not in patients]
     if len(missing) == len(names):
-        text = f"table: names none of the slides of {cohort.source}: {who.slide[0]!r} there, {names[0]!r} here"
+        text = f"table: no slide of {cohort.source}; found e.g. {who.slide[0]!r}, expected e.g. {names[0]!r}"
         raise InputError(who.with_hint(text))
     notes = list(who.notes)
     if missing:
@@ -119,7 +117,7 @@ def _by_table(cohort: Embeddings, table: "Path | str | pd.DataFrame", columns: C
 
 
 def _by_columns(cohort: Embeddings, columns: Columns) -> Ownership:
-    patients = _column(cohort, columns.patient, PATIENT_COLUMNS, ("", "nan"))  # one may be called NA
+    patients = _column(cohort, columns.patient, PATIENT_COLUMNS, ("", "nan"))  # "NA" may be the name of a patient
     sites = _column(cohort, columns.site, SITE_COLUMNS, MISSING)
     codes = [name if re.match(TCGA, name) else None for name in cohort.samples]  # TCGA-<site>-<patient>
     known = [patient or (code and code[:12]) for patient, code in zip(patients, codes, strict=True)]
@@ -133,7 +131,7 @@ def _by_columns(cohort: Embeddings, columns: Columns) -> Ownership:
 
 
 def _column(cohort: Embeddings, name: str | None, usual: Sequence[str], missing: Container[str]) -> list[str | None]:
-    """Column of every slide, None where it holds a word for a ``missing`` value, or does not exist."""
+    """Values of a column, None for ``missing`` values or without such a column."""
     if name is not None and name not in cohort.columns:
         raise InputError(f"{cohort.source}: no column {name!r}; `table` adds clinical ones")
     name = name or next((alias for alias in usual if alias in cohort.columns), None)
@@ -142,6 +140,6 @@ def _column(cohort: Embeddings, name: str | None, usual: Sequence[str], missing:
 
 
 def groups(queries: Sequence[str | None], rows: Sequence[str | None]) -> Apart:
-    """Slides of one group are no neighbours; those without a group (None) are neighbours of all."""
+    """Exclude slides of the same group as neighbours; slides without a group (None) are never excluded."""
     codes = {name: code for code, name in enumerate(dict.fromkeys((*queries, *rows))) if name is not None}
     return Apart(*(np.array([-1 if name is None else codes[name] for name in side]) for side in (queries, rows)))

@@ -1,4 +1,4 @@
-"""Two slides that are alike, side by side: the prototypes that both have in their colours, all else grey."""
+"""Pictures of two similar slides side by side, with shared prototypes in colour and all others in grey."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -43,9 +43,9 @@ def picture_hits(
     max_side: int,
     folder: Path,
 ) -> tuple[SimilarSlides, dict[str, str]]:
-    """Draw the query beside every hit, into `QUERY.like.01.HIT.png` and so on; a hit without features or coordinates fails alone.
+    """Draw the query beside every hit (`QUERY.like.01.HIT.png`, ...); a hit without features or coordinates fails alone.
 
-    ``features`` are those of the cohort; a ``query`` that is a file or a bag is not among them.
+    ``features`` are those of the cohort; a new slide as ``query`` is not among them.
     """
     fitted = as_prototypes(prototypes)
     method, options = result.method
@@ -77,7 +77,7 @@ def picture_hits(
 
 @plain_text
 def draw_alike(query: SlideMap, other: SlideMap, hit: Hit) -> Any:
-    """Both slides (above, where there are images) and both maps, in which only what they share is coloured; returns a matplotlib figure."""
+    """Figure of both slides (if there are images) above both maps, with only shared prototypes in colour."""
     if hit.reasons is None:
         raise InputError(
             f"{hit.slide}: its embedding has no proportions, so the tissue shared with {query.slide} is unknown"
@@ -110,14 +110,14 @@ def draw_alike(query: SlideMap, other: SlideMap, hit: Hit) -> Any:
 
 
 def _colours(slide: SlideMap, shared: Sequence[int]) -> np.ndarray:
-    """Colours (N, 3) of the patches: those of prototypes that are shared, grey for all others."""
+    """Colours (N, 3) of the patches: of their prototype if it is shared, else grey."""
     colours = rgb_values([MISSING] * slide.prototypes)
     colours[list(shared)] = rgb_values(slide.prototype_colours)[list(shared)]
     return colours[slide.labels]
 
 
 def _on_canvas(picture: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """Picture (h, w, 3) at the upper left of a white one of that size: pixels stay pixels, so each slide has a scale bar."""
+    """Picture (h, w, 3) at the upper left of a white canvas, unscaled."""
     canvas = np.full((*size.tolist(), 3), 255, np.uint8)
     canvas[: picture.shape[0], : picture.shape[1]] = picture
     return canvas

@@ -1,16 +1,15 @@
-r"""How well neighbours share a label: one number per query, with intervals, chance and paired comparison.
+r"""Retrieval scores: how often neighbours share the label of a query, with intervals, chance and paired comparison.
 
 Acc@k
     whether any of the k nearest slides has the label of the query;
 mMV@k
-    whether the majority of them has; of labels that tie the one whose slide is nearest wins;
+    whether the majority of them has it; ties are won by the label of the nearest slide;
 mAP@k
-    :math:`\frac{1}{\min(k, R)} \sum_{i \le k} r_i P_i`, with :math:`r_i` whether the i-th has the label, :math:`P_i` the share of the first i that
-    have, and R slides of the label among all that may be neighbours.
+    :math:`\frac{1}{\min(k, R)} \sum_{i \le k} r_i P_i`, with :math:`r_i = 1` if the i-th neighbour has the label, :math:`P_i` the share of the first
+    i neighbours with it, and R candidates with the label.
 
-Equally near slides count in the order of their names. A query that has no slide of its label among those that may be neighbours has no right
-answer, and is left out. Chance is that of neighbours drawn at random from the slides that may be neighbours, exact: how many of them are of
-which class is all that matters.
+Ties of distance are broken by the order of names. A query without a candidate of its label is left out. Chance is the exact expectation of
+neighbours drawn at random from the candidates, which depends on the numbers of candidates per class only.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -53,7 +52,7 @@ def chance_of_precision(right: int, total: int, k: int) -> float:
 
 
 def chance_of_majority(counts: Sequence[int], label: int, k: int) -> float:
-    """Share of draws whose majority is class ``label``, of ``counts`` slides by class; the nearest slide is equally often of each class that ties."""
+    """mMV@k of a draw from ``counts`` slides per class for class ``label``; each class of a tie is equally likely to win."""
     return _majority(counts[label], tuple(sorted((*counts[:label], *counts[label + 1 :]))), k)
 
 
@@ -68,7 +67,7 @@ def _majority(right: int, others: tuple[int, ...], k: int) -> float:
 
 
 def _ways(others: tuple[int, ...], slots: int, most: int) -> dict[int, int]:
-    """In how many ways other classes fill ``slots`` with at most ``most`` each, by how many of them reach it."""
+    """Number of ways in which other classes fill ``slots`` with at most ``most`` each, by the number of classes that reach it."""
     states = {(slots, 0): 1}
     for count in others:
         nexts: dict[tuple[int, int], int] = {}
@@ -85,19 +84,18 @@ def _ways(others: tuple[int, ...], slots: int, most: int) -> dict[int, int]:
 
 
 def any_right(labels: np.ndarray, label: int, most: int) -> float:
-    """Whether the label is among those of the nearest."""
+    """Whether any of the nearest has the label."""
     return float((labels == label).any())
 
 
 def majority_right(labels: np.ndarray, label: int, most: int) -> float:
-    """Whether most of the nearest have the label; of labels that tie, that of the nearest slide."""
+    """Whether the majority of the nearest has the label; ties are won by the label of the nearest slide."""
     votes = np.bincount(labels)
-    tied = np.flatnonzero(votes == votes.max())
-    return float(next(one for one in labels.tolist() if one in tied) == label)
+    return float(labels[votes[labels] == votes.max()][0] == label)
 
 
 def average_precision(labels: np.ndarray, label: int, most: int) -> float:
-    """Precision at each rank where the label is, added up and divided by the ``most`` that there could be."""
+    """Sum of the precision at each rank with the label, divided by the largest possible number ``most`` of them."""
     right = labels == label
     precision = np.cumsum(right) / np.arange(1, len(labels) + 1)
     return float(precision[right].sum() / most)
@@ -115,13 +113,13 @@ CHANCE: dict[str, Callable[[list[int], int, int], float]] = {
     "map": lambda counts, label, k: chance_of_precision(counts[label], sum(counts), k),
 }
 AT = (1, 3, 5, 10)  # numbers of neighbours, as papers report them
-ALL, MEAN = "all", "mean over classes"  # in place of a class
+ALL, MEAN = "all", "mean over classes"  # groups besides the classes
 COMPARED = ["representation", "against", "group", "metric", "k", "difference", "ci_low", "ci_high", "p_value", "p_holm"]
 
 
 @dataclass(frozen=True, eq=False)
 class Queries:
-    """Slides as queries, those that have a right answer: scores, and what guessing would give."""
+    """Scores of queries with a candidate of their label, and scores by chance."""
 
     names: tuple[str, ...]  # acc@1, acc@3, ..., mmv@1, ...
     scores: np.ndarray  # (m, names)
@@ -131,14 +129,14 @@ class Queries:
     patients: np.ndarray  # (m,)
 
     def take(self, rows: np.ndarray) -> "Queries":
-        """Some of them."""
+        """Scores of these rows."""
         return Queries(self.names, *(part[rows] for part in self._parts()))
 
     @staticmethod
-    def joined(several: Sequence["Queries"]) -> "Queries":
-        """One after the other: those of all folds."""
-        parts = zip(*(one._parts() for one in several), strict=True)
-        return Queries(several[0].names, *(np.concatenate(part) for part in parts))
+    def joined(folds: Sequence["Queries"]) -> "Queries":
+        """Concatenated queries of all folds."""
+        parts = zip(*(queries._parts() for queries in folds), strict=True)
+        return Queries(folds[0].names, *(np.concatenate(part) for part in parts))
 
     def _parts(self) -> tuple[np.ndarray, ...]:
         return self.scores, self.chance, self.ids, self.labels, self.patients
@@ -146,13 +144,13 @@ class Queries:
 
 def score(
     neighbours: Sequence[Nearest],
-    asking: tuple[Sequence[str], np.ndarray, np.ndarray],
+    queries: tuple[Sequence[str], np.ndarray, np.ndarray],
     others: np.ndarray,
     apart: Sequence[Apart],
     at: Sequence[int],
 ) -> Queries:
-    """Scores of queries (names, labels 0, 1, ... and patients of ``asking``, (q,) each), whose neighbours are rows with labels ``others`` (n,)."""
-    ids, labels, patients = asking
+    """Scores of queries (names, labels 0, 1, ... and patients, (q,) each) with neighbours among rows of labels ``others`` (n,)."""
+    ids, labels, patients = queries
     n_classes = int(max(labels.max(initial=0), others.max(initial=0))) + 1
     names = tuple(f"{metric}@{k}" for metric in MEASURES for k in at)
     kept, scores, chance = [], [], []
@@ -176,7 +174,7 @@ def score(
 def summarise(
     judged: Mapping[str, Queries], classes: Sequence[str], bootstrap: int, seed: int = 0
 ) -> "tuple[pd.DataFrame, pd.DataFrame]":
-    """Values with intervals over patients and what guessing gives; and every representation against the first."""
+    """Scores with intervals over patients and chance, and the comparison of every representation with the first."""
     import pandas as pd
 
     resampled = {name: _resampled(one, classes, bootstrap, seed) for name, one in judged.items()}
@@ -231,7 +229,7 @@ def _rows(
 
 
 def _measure(one: Queries, classes: Sequence[str], values: np.ndarray) -> Measure:
-    """Mean of each metric over the queries as often as they count: of all, of each class, and the mean of these."""
+    """Mean of each metric over the queries, weighted by their counts: of all, of each class, and the mean over classes."""
     members = np.stack([one.labels == number for number in range(len(classes))], 1).astype(float)  # (m, classes)
 
     def measure(counts: np.ndarray) -> dict[str, np.ndarray]:
@@ -260,7 +258,7 @@ def labelled_slides(
     *,
     with_sites: bool = False,
 ) -> tuple[Cohort, list[str]]:
-    """Slides (or patients) that all representations have and the table labels, and notes; without a table the embeddings' columns are one."""
+    """Slides (or patients) with all representations and a label, and notes; the default table is that of the embeddings' columns."""
     clinical = read_clinical(
         _clinical_columns(next(iter(opened.values()))) if table is None else table, columns=columns
     )
@@ -296,7 +294,7 @@ def labelled_slides(
 
 
 def classes_of(cohort: Cohort) -> Classes:
-    """Target of a cohort with a label."""
+    """Classes of a cohort with a label."""
     assert isinstance(cohort.target, Classes)
     return cohort.target
 
@@ -316,7 +314,7 @@ def rows_of(cohort: Cohort, one: Embeddings) -> Embeddings:
 
 
 def judge(way: Searchable, cohort: Cohort, at: Sequence[int], *, leave_site_out: bool = False) -> Queries:
-    """Every slide as a query against all slides of other patients and, where sites are left out, of other sites."""
+    """Scores of every slide against all slides of other patients and, with ``leave_site_out``, of other sites."""
     labels, patients = classes_of(cohort).labels, cohort.patients.astype(str)
     apart = [groups(patients.tolist(), patients.tolist())]
     if leave_site_out:
@@ -327,7 +325,7 @@ def judge(way: Searchable, cohort: Cohort, at: Sequence[int], *, leave_site_out:
 
 @dataclass(frozen=True, eq=False)
 class Retrieval:
-    """How well neighbours share a label.
+    """Retrieval scores.
 
     Attributes
     ----------
@@ -336,7 +334,7 @@ class Retrieval:
     comparisons : DataFrame
         Every representation against the first, on the same slides: difference, interval and p-value (Holm's correction over representations).
     notes : tuple of str
-        Slides that were left out, and why.
+        Slides that were left out, with reasons.
     """
 
     summary: "pd.DataFrame"
@@ -344,7 +342,7 @@ class Retrieval:
     notes: tuple[str, ...] = ()
 
     def to_lines(self) -> list[str]:
-        """All slides with intervals and chance; of classes only the values, the rest is in the tables."""
+        """Scores of all slides with intervals and chance, and of each class without."""
         lines = []
         for name, rows in self.summary.groupby("representation", sort=False):
             lines.append(f"{name}: {rows['queries'].iloc[0]} queries")

@@ -1,4 +1,4 @@
-"""Slides most like one slide, with reasons."""
+"""The most similar slides of a slide, with reasons."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -31,11 +31,11 @@ from panther.types import Prototypes
 if TYPE_CHECKING:
     import pandas as pd
 
-SHARED = 0.9  # of the common tissue is listed by name
-MOST = 4  # prototypes in a part of the sentence
-LEAST = 0.02  # share of the tissue, and difference of shares, worth a word
-STRIKING = 0.2  # of the distance squared: a difference in appearance that is listed
-NOT_OPTIONS = ("prototypes", "kernel", "method")  # of an embedding's settings
+SHARED = 0.9  # share of the common tissue whose prototypes are listed
+MOST = 4  # prototypes in a list
+LEAST = 0.02  # smallest share, and difference of shares, that is listed
+STRIKING = 0.2  # smallest share of the squared distance for a listed difference in appearance
+NOT_OPTIONS = ("prototypes", "kernel", "method")  # settings of an embedding that are not options of its method
 
 
 @dataclass(frozen=True)
@@ -46,31 +46,31 @@ class Compared:
     name: str  # C2 tumour
     query: float  # share of the query
     hit: float  # ... and of the hit
-    adds: float  # to the distance squared, by its shares
-    adds_look: float | None = None  # ... and by how it looks; None: only proportions are compared
+    adds: float  # term of the squared distance, of its shares
+    adds_look: float | None = None  # ... and of its appearance; None: only proportions are compared
     divergence: float | None = None  # symmetric KL per dimension, nats; None: not compared, or one of them lacks it
 
     @property
     def common(self) -> float:
-        """Share that both have."""
+        """Share common to both."""
         return min(self.query, self.hit)
 
 
 @dataclass(frozen=True)
 class Reasons:
-    """Why two slides are alike; prototypes in the order of what both have of them."""
+    """Reasons for a similarity; prototypes sorted by their common share."""
 
     prototypes: tuple[Compared, ...]
     sentence: str
 
     @property
     def common(self) -> float:
-        """Share of the tissue that is of the same prototypes."""
+        """Share of the tissue with the same prototypes."""
         return sum(one.common for one in self.prototypes)
 
     @property
     def shared(self) -> tuple[int, ...]:
-        """Prototypes that make up most of what both have, the largest first."""
+        """Prototypes of most of the common tissue, the largest first."""
         return tuple(one.prototype for one in _shared(self.prototypes))
 
     def to_dict(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def _sentence(prototypes: Sequence[Compared], slides: tuple[str, str]) -> str:
 
 
 def _shared(prototypes: Sequence[Compared]) -> list[Compared]:
-    """Prototypes that make up nine tenths of what is in common, few and large ones."""
+    """The largest prototypes that make up `SHARED` of the common tissue."""
     shared: list[Compared] = []
     total = sum(one.common for one in prototypes)
     for one in prototypes:
@@ -114,19 +114,19 @@ def _shared(prototypes: Sequence[Compared]) -> list[Compared]:
 
 @dataclass(frozen=True, eq=False)
 class Query:
-    """The slide whose neighbours are searched."""
+    """The slide to be compared."""
 
     name: str
-    row: np.ndarray  # (1, D), as it is searched
-    position: int = -1  # in the embeddings; -1: it is not there
+    row: np.ndarray  # (1, D), as compared
+    position: int = -1  # in the embeddings; -1: not among them
     pi: np.ndarray | None = None  # (C,)
-    vector: np.ndarray | None = None  # (1, C(1+2d)), where embeddings are mixtures
+    vector: np.ndarray | None = None  # (1, C(1+2d)), if embeddings are mixtures
 
 
 def make_query(
     cohort: Embeddings, way: Searchable, query: str | Path | BagLike, prototypes: Prototypes | Path | str | None
 ) -> Query:
-    """A row of the cohort by its name, or a new slide that is embedded like the others."""
+    """A row of the cohort by its name, or a new slide embedded like the others."""
     if isinstance(query, (str, Path)) and str(query) in cohort.samples:
         row = cohort.position(str(query))
         pi = None if cohort.weights is None else as_proportions(cohort.weights[row])
@@ -151,25 +151,25 @@ def make_query(
     weights = embedded.aux.get("weights")
     pi = None if weights is None else as_proportions(weights.double().numpy())
     searched = pi[None] if way.on == "pi" and pi is not None else vector
-    position = cohort.position(bag.slide_id) if bag.slide_id in cohort.samples else -1  # a slide is no hit of itself
+    position = cohort.position(bag.slide_id) if bag.slide_id in cohort.samples else -1
     return Query(bag.slide_id, searched, position, pi, vector if cohort.mixtures else None)
 
 
 def method_of(cohort: Embeddings) -> tuple[str, dict[str, Any]]:
-    """Method that made the embeddings, and its settings."""
+    """Method of the embeddings, and its settings."""
     options = {name: value for name, value in cohort.settings.items() if name not in NOT_OPTIONS}
     return str(cohort.settings.get("method", "panther")), options
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A slide that is like the query."""
+    """A slide similar to the query."""
 
     rank: int
     slide: str
     distance: float
     patient: str
-    reasons: Reasons | None = None  # None where the embeddings have no prototypes
+    reasons: Reasons | None = None  # None: embeddings without prototypes
     clinical: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -183,20 +183,20 @@ class Hit:
 
 @dataclass(frozen=True)
 class SimilarSlides:
-    """Slides most like one slide, the nearest first; equally near ones in the order of the file.
+    """Most similar slides, the nearest first, ties in the order of the file.
 
     Attributes
     ----------
     query : str
         Name of the query.
     on : str
-        What was compared: pi, mixture, cosine or euclidean.
+        Distance: pi, mixture, cosine or euclidean.
     hits : tuple of Hit
         The most similar slides, each with its ``distance`` and its ``reasons``.
     notes : tuple of str
         Remarks on the embeddings, the table and the pictures.
     pictures : tuple of path
-        Files that were drawn.
+        Files of the pictures.
     """
 
     query: str
@@ -241,7 +241,7 @@ def nearest_slides(
     owners: Ownership,
     names: Mapping[int, str],
 ) -> tuple[Hit, ...]:
-    """The ``k`` most similar slides with reasons, without those that are ``apart``."""
+    """The ``k`` most similar slides with reasons; those in the same group of ``apart`` are excluded."""
     if not np.isfinite(query.row).all():
         raise InputError(f"{cohort.source}: the embedding of {query.name} holds NaN or infinite numbers")
     ((rows, distances),) = way.nearest(query.row, k, apart)
@@ -260,7 +260,7 @@ def nearest_slides(
 def _reasons(
     cohort: Embeddings, query: Query, row: int, names: Mapping[int, str], floor: np.ndarray | None
 ) -> Reasons | None:
-    """Reasons from the proportions of both slides and, where there is a ``floor`` of variances, from whole mixtures."""
+    """Reasons from the proportions of both slides and, with a ``floor`` of variances, from whole mixtures."""
     if cohort.weights is None or query.pi is None:
         return None
     pi, rho = query.pi, as_proportions(cohort.weights[row])
@@ -287,7 +287,7 @@ def _reasons(
 
 
 def excluded(query: Query, owners: Ownership, *, same_patient: bool, leave_site_out: bool) -> list[Apart]:
-    """Slides that are no hits: the query itself, those of its patient and of its site; a new slide may have a barcode."""
+    """Slides to exclude: the query itself, those of its patient and of its site; a new slide may have a TCGA barcode."""
     row = query.position
     barcode = query.name[:12] if re.match(TCGA, query.name) else query.name
     patient, site = (owners.patients[row], owners.sites[row]) if row >= 0 else (barcode, None)

@@ -101,7 +101,7 @@ def list_slides(
 def _slides_in(folder: Path, leave_out: Path | None) -> Iterator[Path]:
     """Slides below a folder, without hidden files and the job folder."""
     by_folder: dict[Path, list[Path]] = defaultdict(list)
-    for file in files_below(folder, leave_out, skip_locked=True):
+    for file in files_below(folder, leave_out, locked=[]):
         by_folder[file.parent].append(file)
     for parent, files in by_folder.items():
         series: dict[bytes, Path] = {}

@@ -1,1 +1,1 @@
-"""Files: the only place where they are opened."""
+"""Reading and writing of files: bags, tables, embeddings, prototypes."""

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Reading:
-    """What the user says about feature files: their encoder, where they name another or none, and whether resolutions may be mixed."""
+    """Options for reading feature files: the name of their encoder, and whether resolutions may be mixed."""
 
     encoder_name: str | None = None
     allow_mixed_resolution: bool = False
@@ -42,12 +42,12 @@ AS_WRITTEN = Reading()
 
 @dataclass(frozen=True)
 class BagRef:
-    """Where the patches of a slide, or of all slides of a patient, are. Small enough to send anywhere."""
+    """The feature files of a slide, or of all slides of a patient; small enough to send to another process."""
 
     sample: str  # name of the slide or patient
     files: tuple[Path, ...]
     reading: Reading = AS_WRITTEN
-    explicit: bool = False  # named by the user or a table: without features it is a failure, else it is passed over
+    explicit: bool = False  # named by the user or a table: a file without features fails, else it is passed over
 
     def __str__(self) -> str:
         return self.sample
@@ -65,7 +65,7 @@ class BagRef:
 
 @dataclass(frozen=True)
 class Listing:
-    """Bags of a cohort: a sequence of those that can be opened, and the reason for each file that cannot be used."""
+    """Bags of a cohort (a sequence), and the reason for each file that cannot be used."""
 
     refs: tuple[Openable, ...]
     problems: Mapping[str, str]  # slide -> reason
@@ -78,12 +78,12 @@ class Listing:
         return iter(self.refs)
 
 
-BagLike = Openable | np.ndarray | Tensor | Path | str  # one bag, as the user may have it
-BagsLike = Path | str | Listing | Sequence[BagLike] | Mapping[str, BagLike]  # several
+BagLike = Openable | np.ndarray | Tensor | Path | str
+BagsLike = Path | str | Listing | Sequence[BagLike] | Mapping[str, BagLike]
 
 
 def as_bags(features: BagsLike, reading: Reading = AS_WRITTEN) -> Listing:
-    """Bags from whatever the user has.
+    """Bags of a folder, of files, or in memory.
 
     Parameters
     ----------
@@ -91,12 +91,12 @@ def as_bags(features: BagsLike, reading: Reading = AS_WRITTEN) -> Listing:
         A folder (searched in depth) or a feature file; a list of paths, arrays (N, d), `Bag` or `BagRef`; a mapping of slide names to
         these, or a pandas Series of them; or a listing, as `list_bags` returns it. Arrays in a list are named by their position: "0", "1", ...
     reading : Reading
-        Encoder and resolution, where the user says them.
+        Name of the encoder, and whether resolutions may be mixed.
 
     Returns
     -------
     Listing
-        References (or bags in memory) in the given order, files of a folder sorted by slide; and the files that cannot be used.
+        References (or bags in memory) in the same order, files of a folder sorted by slide; and the files that cannot be used.
     """
     if isinstance(features, (str, Path)):
         return list_bags(features, reading=reading)
@@ -159,7 +159,7 @@ def as_bag(bag: BagLike, name: str = "0") -> Bag:
 
 
 def _read_as(ref: Openable, reading: Reading) -> Openable:
-    """The same reference with what the user says about it."""
+    """The same reference with the user's options."""
     if reading == AS_WRITTEN:
         return ref
     if isinstance(ref, BagRef):
@@ -170,13 +170,13 @@ def _read_as(ref: Openable, reading: Reading) -> Openable:
 
 
 def explicit(ref: Openable) -> Openable:
-    """The same reference, named by the user or a table: a file without features is then a failure."""
+    """The same reference, named by the user or a table: a file without features then fails."""
     return replace(ref, explicit=True) if isinstance(ref, BagRef) else ref
 
 
 @dataclass(frozen=True)
 class SlidesRef:
-    """The slides of a patient, each of which is more than one file, as one bag."""
+    """The slides of a patient as one bag, where some are not plain files."""
 
     sample: str
     refs: tuple[Openable, ...]
@@ -192,7 +192,7 @@ class SlidesRef:
 
 
 def join(sample: str, refs: Iterable[Openable]) -> Openable:
-    """The slides of a patient as one bag, opened when it is needed where all of them are files."""
+    """The slides of a patient as one bag, opened lazily if all of them are files."""
     slides = SlidesRef(sample, tuple(refs))
     files = [ref for ref in slides.refs if isinstance(ref, BagRef)]
     if len(files) == len(slides.refs):
@@ -201,22 +201,22 @@ def join(sample: str, refs: Iterable[Openable]) -> Openable:
 
 
 def list_bags(path: Path | str, leave_out: Path | None = None, reading: Reading = AS_WRITTEN) -> Listing:
-    """Find the bags of a file or a folder (searched in depth), sorted by slide; files are only opened where two share a name.
+    """Find the bags of a file or a folder (searched in depth), sorted by slide; files are opened only if two share a name.
 
     Parameters
     ----------
     path : path
         Folder, or one feature file.
     leave_out : path, optional
-        Folder inside it that is not looked into, e.g. the output of an earlier conversion.
+        Folder inside it to skip, e.g. the output of an earlier conversion.
     reading : Reading, optional
-        Encoder and resolution, where the user says them.
+        Name of the encoder, and whether resolutions may be mixed.
 
     Returns
     -------
     Listing
-        References to the bags, and a sentence for each file that cannot be used. A slide that is there twice with different features is not
-        used at all: which one is meant, only the user knows.
+        References to the bags, and the reason for each file that cannot be used. A slide with two files of different features is not used:
+        the choice is the user's.
 
     Examples
     --------
@@ -236,19 +236,12 @@ def list_bags(path: Path | str, leave_out: Path | None = None, reading: Reading 
     by_slide: dict[str, list[Path]] = defaultdict(list)
     ignored, problems = 0, {}
     for file in files_below(path, leave_out):
-        name = as_text(file.stem)
-        if file.suffix.lower() in BAG_SUFFIXES and name is None:
-            problems[ascii(file.stem)] = not_text(file)
-        elif file.suffix.lower() in BAG_SUFFIXES and name is not None:
-            by_slide[name].append(file)
-        else:
+        if file.suffix.lower() not in BAG_SUFFIXES:
             ignored += 1
-    if not by_slide:
-        reason = next(
-            iter(problems.values()),
-            f"no feature files found ({ignored} other files), expected {', '.join(BAG_SUFFIXES)}",
-        )
-        raise InputError(reason if problems else f"{path}: {reason}")
+        elif (name := as_text(file.stem)) is None:
+            problems[ascii(file.stem)] = not_text(file)
+        else:
+            by_slide[name].append(file)
     refs = []
     for slide, files in sorted(by_slide.items()):
         try:
@@ -259,12 +252,13 @@ def list_bags(path: Path | str, leave_out: Path | None = None, reading: Reading 
     if ignored:
         logger.info("%s: %d files without a feature file's ending were passed over", path, ignored)
     if not refs:
-        raise InputError(f"{path}: no slide can be used. {next(iter(problems.values()))}")
+        reason = f"no feature files found ({ignored} other files), expected {', '.join(BAG_SUFFIXES)}"
+        raise InputError(f"{path}: {next(iter(problems.values()), reason)}")
     return Listing(tuple(refs), problems, ignored)
 
 
 def group_by_patient(listing: Listing, patients: Mapping[str, str]) -> tuple[Listing, list[str]]:
-    """Join the slides of each patient into one bag; also returns the slides that the mapping does not name."""
+    """Join the slides of each patient into one bag; also returns slides that are not in the mapping."""
     groups: dict[str, list[Openable]] = defaultdict(list)
     unknown = []
     for ref in listing.refs:
@@ -291,32 +285,29 @@ def concatenate(sample: str, bags: Iterable[Bag]) -> Bag:
     return Bag(sample, rows, None, spec, encoder, first.format, allow_mixed_resolution=mixed, slides=tuple(bags))
 
 
-def files_below(
-    folder: Path, leave_out: Path | None = None, *, skip_locked: bool = False, locked: list[Path] | None = None
-) -> list[Path]:
-    """Everything below a folder but folders, hidden ones left out; links count even where they lead nowhere.
+def files_below(folder: Path, leave_out: Path | None = None, *, locked: list[Path] | None = None) -> list[Path]:
+    """All files below a folder, without hidden ones; broken links are files too.
 
-    A folder that cannot be listed is refused, or passed over with ``skip_locked``, or with ``locked``, to which it is added.
+    A folder that cannot be listed is refused, or added to ``locked`` and passed over.
     """
 
     def on_error(error: OSError) -> None:
-        if locked is not None:
-            locked.append(Path(error.filename))
-        elif not skip_locked:
+        if locked is None:
             raise InputError(f"{error.filename}: cannot be listed ({error.strerror})") from error
+        locked.append(Path(error.filename))
 
     other = None if leave_out is None or realpath(leave_out) == realpath(folder) else realpath(leave_out)
     paths = []
-    for place, folders, files in os.walk(folder, onerror=on_error):
-        here = Path(place)
-        folders[:] = [f for f in folders if not f.startswith(".") and (other is None or realpath(here / f) != other)]
-        linked = [f for f in folders if (here / f).is_symlink() and Path(f).suffix.lower() in BAG_SUFFIXES]
-        paths += [here / f for f in (*files, *linked) if not f.startswith(".")]
+    for parent, folders, files in os.walk(folder, onerror=on_error):
+        path = Path(parent)
+        folders[:] = [f for f in folders if not f.startswith(".") and (other is None or realpath(path / f) != other)]
+        linked = [f for f in folders if (path / f).is_symlink() and Path(f).suffix.lower() in BAG_SUFFIXES]
+        paths += [path / f for f in (*files, *linked) if not f.startswith(".")]
     return sorted(paths)
 
 
 def one_of(folder: Path, slide: str, files: list[Path]) -> Path:
-    """Return the file to use of several with one name: the only bag among them, or any where all hold the same features.
+    """Return the file to use of several with one name: the only bag among them, or any if all have the same features.
 
     CLAM keeps each slide three times: coordinates in `patches`, features in `h5_files` and once more in `pt_files`.
     """
@@ -331,21 +322,21 @@ def _one_of(slide: str, folder: Path, files: list[Path]) -> Path:
         except NotABagError:
             continue
     if not bags:
-        return files[0]  # coordinates only: passed over where they are opened
+        return files[0]  # coordinates only: passed over when opened
     if len({bag.fingerprint() for bag in bags.values()}) != 1:
-        places = " and ".join(str(file.relative_to(folder)) for file in files)
+        copies = " and ".join(str(file.relative_to(folder)) for file in files)
         if len({file.stem for file in files}) > 1:
-            places += ", names that differ only in how their letters are composed"
-        raise InputError(f"{slide}: the slide is there more than once ({places}), expected one file, or one folder")
+            copies += ", names that differ only in how their letters are composed"
+        raise InputError(f"{slide}: is there more than once with different features ({copies}), expected one file")
     return max(bags, key=lambda file: bags[file].places is not None)
 
 
-# stamp of the files, empty where they cannot be recognised later, and hash of the features
+# stamp of the files (empty: too young to be trusted later) and hash of the features
 Fingerprint = tuple[str, str]
 
 
 def fingerprint(sample: Openable, known: Fingerprint | None = None) -> Fingerprint:
-    """Stamp and hash of a sample; its features are read where its stamp is not the ``known`` one."""
+    """Stamp and hash of a sample; features are read unless its stamp is the ``known`` one."""
     stamp = stamp_of(sample.files)
     if known is not None and stamp and stamp == known[0]:
         return known
@@ -370,9 +361,9 @@ def finite_content(sample: Openable) -> str:
 def fingerprint_all(
     samples: Mapping[str, Openable], file: Path, work: Work = LOCAL
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Hash of the features behind every name, and the reason of each that cannot be read or holds NaN.
+    """Hashes of features by name, and the reason for each sample that cannot be read or holds NaN.
 
-    Hashes are kept in ``file``. Losing it costs reading, never truth.
+    Hashes are kept in ``file``; if it is lost, features are read again.
     """
     kept: dict[str, Fingerprint] = {}
     with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):  # missing, or damaged

@@ -1,4 +1,4 @@
-"""Clinical tables: whose slide each row is, and which bags of a folder a table is about."""
+"""Clinical tables: slide, patient and site of each row, and the bags of the slides of a table."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,29 +18,20 @@ if TYPE_CHECKING:
 
 SLIDE_COLUMNS = ("slide_id", "FILENAME", "slide", "wsi", "image_id")
 PATIENT_COLUMNS = ("case_id", "PATIENT", "patient_id", "patient", "submitter_id")
-SITE_COLUMNS = (
-    "tissue_source_site",
-    "site_id",
-    "center_id",
-    "center",
-    "centre",
-    "institution",
-    "hospital",
-    "data_provider",
-)
+SITE_COLUMNS = ("tissue_source_site", "site_id", "center_id", "center", "centre", "institution", "hospital", "data_provider")  # fmt: skip
 TCGA = r"TCGA-\w\w-\w{4}(?!\w)"
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns that say whose slide a row is, where they are not the usual ones.
+    """Names of the columns of slide, patient and site, if they are not the usual ones.
 
     A dictionary serves as well: ``columns={"slide": "Filename", "patient": "Subject"}``.
 
     Attributes
     ----------
     slide, patient, site : str, optional
-        Column of the slides' names, of the patients', and of where slides are from.
+        Columns of the names of slides, patients and sites.
     """
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}  # a study file holds it
@@ -50,7 +41,7 @@ class Columns:
     site: str | None = None
 
     def among(self, rows: "pd.DataFrame") -> "Columns":
-        """Those that this table has: another part of a split may be a mere list of slides."""
+        """Those that this table has: another part of a split may be a plain list of slides."""
         return Columns(**{key: name for key, name in asdict(self).items() if name in rows.columns})
 
 
@@ -59,10 +50,10 @@ ColumnsLike = Columns | Mapping[str, str | None]
 
 
 def as_columns(columns: ColumnsLike) -> Columns:
-    """Names of columns, of a dictionary too."""
+    """Names of columns, also from a dictionary."""
     if isinstance(columns, Columns):
         return columns
-    known = [one.name for one in fields(Columns)]
+    known = [entry.name for entry in fields(Columns)]
     if not isinstance(columns, Mapping):
         raise InputError(f'columns: found {type(columns).__name__}, expected names, e.g. {{"slide": "Filename"}}')
     if unknown := [key for key in columns if key not in known]:
@@ -79,20 +70,20 @@ class Identities:
     site: list[str | None]
     patients_known: bool  # by a column or TCGA's barcodes; else every slide counts as its own patient
     notes: list[str]
-    stand_in: str = ""  # sentence, where the patient column stands in for that of the slides
+    stand_in: str = ""  # note, if the patient column is used as the slide column
 
     def with_hint(self, sentence: str) -> str:
-        """Sentence about slides that do not match, and why, where the table has no column of them."""
+        """Message about slides that do not match, with a note if the table has no slide column."""
         return f"{sentence.rstrip('.')}. {self.stand_in}" if self.stand_in else sentence
 
 
 @dataclass(frozen=True)
 class OtherParts:
-    """Who is in the parts of a split that were not asked for."""
+    """Slides and patients of the other parts of a split."""
 
     slides: frozenset[str] = frozenset()
     patients: Mapping[str, list[str]] = field(default_factory=dict)  # of each part
-    where: str = ""  # they are, for messages
+    where: str = ""  # description of these parts, for messages
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +93,8 @@ class ClinicalTable:
     source: str
     rows: "pd.DataFrame"  # all cells strings, indexed by slide
     who: Identities
-    duplicates: int = 0  # rows that repeated another word for word; they count once
-    split: str | None = None  # the part that the rows are
+    duplicates: int = 0  # rows that repeat another exactly; they count once
+    split: str | None = None  # part of the split
     others: OtherParts = OtherParts()
 
     def with_ids(self) -> "pd.DataFrame":
@@ -112,7 +103,7 @@ class ClinicalTable:
         return self.rows.assign(**ids)
 
     def refuse_shared_patients(self) -> None:
-        """Refuse to learn from a part of a split that has a patient in common with another."""
+        """Refuse a part of a split that shares a patient with another part."""
         refuse_shared_patients(self.source, {str(self.split): self.who.patient, **self.others.patients})
 
 
@@ -121,7 +112,7 @@ def read_clinical(
 ) -> ClinicalTable:
     """Read a clinical table, or one part of it (see :func:`read_parts`), with one row per slide.
 
-    A row that repeats another word for word counts once; a slide with rows that differ is refused.
+    A row that repeats another exactly counts once; a slide with rows that differ is refused.
     """
     columns, parts = as_columns(columns), read_parts(table, split)
     written = parts.chosen
@@ -133,14 +124,14 @@ def read_clinical(
         example = f"{len(repeated)} slides have several rows that differ, e.g. {repeated[0]}"
         raise InputError(who.with_hint(f"{source}: {example}; keep one row per slide"))
     others = {part: identify(rows, columns.among(rows)) for part, rows in parts.others.items()}
-    slides = {slide for one in others.values() for slide in one.slide}
-    patients = {part: one.patient for part, one in others.items() if part}  # "": rows of no part, used nowhere
+    slides = {slide for ids in others.values() for slide in ids.slide}
+    patients = {part: ids.patient for part, ids in others.items() if part}  # "": rows of no part, used nowhere
     elsewhere = OtherParts(frozenset(slides - set(who.slide)), patients, parts.where)
     return ClinicalTable(source, rows, who, len(written) - len(unique), split, elsewhere)
 
 
 def find_column(table: "pd.DataFrame", name: str | None, aliases: Sequence[str], what: str) -> str | None:
-    """Column by its name, which must exist, or the first of the aliases that does, if need be in upper or lower case, or None."""
+    """Column by its name, which must exist, or the first of the aliases that exists (in any case of letters), or None."""
     if name is not None and name not in table.columns:
         known = [str(column) for column in table.columns]
         raise InputError(f"{source_of(table)}: there is no {what} column {name!r}; {suggestion(name, known)}")
@@ -157,7 +148,7 @@ def find_column(table: "pd.DataFrame", name: str | None, aliases: Sequence[str],
 
 
 def called(columns: Iterable[object], aliases: Iterable[str]) -> list[str]:
-    """Columns that have one of these names, in upper or lower case."""
+    """Columns with one of these names, in any case of letters."""
     plain = {alias.lower() for alias in aliases}
     return [str(column) for column in columns if str(column).lower() in plain]
 
@@ -190,10 +181,12 @@ def identify(table: "pd.DataFrame", columns: Columns = USUAL) -> Identities:
 
 
 def _stand_in(table: "pd.DataFrame", patient: str, site: str | None) -> str:
-    """Sentence that the patient column stands in for the slides', and which column may have been meant."""
+    """Note that the patient column is used as the slide column, and which column may be the slide column."""
     others = {str(column).lower(): str(column) for column in table.columns if column not in (patient, site)}
     near = [match for alias in SLIDE_COLUMNS for match in get_close_matches(alias.lower(), others, n=1, cutoff=0.75)]
-    remedy = f"if {others[near[0]]!r} is meant, name it as the slide column" if near else "else name the slide column"
+    remedy = (
+        f"if {others[near[0]]!r} has the slides, name it as the slide column" if near else "else name the slide column"
+    )
     return f"{source_of(table)} has no slide column: each row is one slide named like its patient ({patient}); {remedy}"
 
 
@@ -207,7 +200,7 @@ def _ids(table: "pd.DataFrame", column: str) -> list[str]:
 
 
 def _sites(table: "pd.DataFrame", column: str | None, patients: list[str]) -> list[str | None]:
-    """Site column, and where it is empty or absent the second part of a TCGA barcode."""
+    """Site column; if it is empty or absent, the second part of a TCGA barcode."""
     import pandas as pd
 
     site = pd.Series(patients, dtype=str).str.extract(r"^TCGA-(\w\w)-\w{4}(?!\w)", expand=False)
@@ -219,23 +212,23 @@ def _sites(table: "pd.DataFrame", column: str | None, patients: list[str]) -> li
 
 @dataclass(frozen=True)
 class Selection:
-    """Bags that a request is about."""
+    """Bags selected by a table."""
 
     refs: tuple[Openable, ...]
-    problems: Mapping[str, str]  # slide -> sentence
+    problems: Mapping[str, str]  # slide -> reason
     notes: list[str] = field(default_factory=list)
     table: ClinicalTable | None = None  # as written
     clinical: "pd.DataFrame | None" = None  # one row per slide or patient, numbers as numbers
 
     def patients(self) -> dict[str, str] | None:
-        """Patient of each bag, where the table says so."""
+        """Patient of each bag, if the table names patients."""
         if self.clinical is None or "case_id" not in self.clinical.columns:
             return None
         return {str(name): str(case) for name, case in self.clinical["case_id"].dropna().items()}
 
 
 def refuse_whole_split(table: "Path | str | pd.DataFrame", split: str | None) -> None:
-    """Refuse a folder of the parts of a split where one of them can be named."""
+    """Refuse a folder of the parts of a split without the name of a part."""
     if split is None and isinstance(table, (str, Path)) and Path(table).is_dir():
         raise InputError(f"{table} is a folder, expected one of its tables, or a part, `split=train`")
 
@@ -248,8 +241,12 @@ def select_slides(
     level: str = "slide",
     reading: Reading = AS_WRITTEN,
     columns: ColumnsLike = USUAL,
+    training: bool = False,
 ) -> Selection:
-    """Bags of ``features``; with a table those of its slides, and with ``level="patient"`` one bag per patient."""
+    """Bags of ``features``; with a table those of its slides, and with ``level="patient"`` one bag per patient.
+
+    For ``training``, a patient in two parts of the split is refused.
+    """
     listing, columns = as_bags(features, reading), as_columns(columns)
     check_choice("level", level, ("slide", "patient"))
     if table is None:
@@ -258,6 +255,8 @@ def select_slides(
         return Selection(listing.refs, listing.problems)
     refuse_whole_split(table, split)
     read = read_clinical(table, split, columns)
+    if training:
+        read.refuse_shared_patients()
     if level == "patient" and not read.who.patients_known:
         raise InputError(f"{read.source}: no patient column; `level=patient` requires one, e.g. case_id")
     slides = set(read.who.slide)
@@ -277,7 +276,7 @@ def select_slides(
     problems = {slide: reason for slide, reason in listing.problems.items() if slide in slides}
     named = f"{read.source}, split {split}" if split else read.source
     problems |= {slide: without_features(slide, named) for slide in missing}
-    # with their types over the whole table: whether a column holds numbers does not depend on which slides have features
+    # types come from the whole table: they do not depend on which slides have features
     identified = read.with_ids()
     # names are never numbers, and never missing: a patient may be called NA
     ids = {
@@ -291,23 +290,8 @@ def select_slides(
     return Selection(grouped.refs, problems, notes, read, _per_patient(clinical.loc[[ref.sample for ref in refs]]))
 
 
-def select_training_slides(
-    features: BagsLike,
-    table: "Path | str | pd.DataFrame | None" = None,
-    split: str | None = None,
-    *,
-    reading: Reading = AS_WRITTEN,
-    columns: ColumnsLike = USUAL,
-) -> Selection:
-    """Bags to learn from: as :func:`select_slides`, but a patient in two parts of the split is refused."""
-    chosen = select_slides(features, table, split, reading=reading, columns=columns)
-    if chosen.table is not None:
-        chosen.table.refuse_shared_patients()
-    return chosen
-
-
 def _per_patient(clinical: "pd.DataFrame") -> "pd.DataFrame":
-    """One row per patient: the columns on which all slides of every patient agree, and how many slides it has."""
+    """One row per patient: the columns that are equal for all slides of every patient, and the number of slides."""
     groups = clinical.groupby("case_id", sort=True)
     agreed = [c for c in clinical.columns if c != "slide_id" and (groups[c].nunique(dropna=False) <= 1).all()]
     patients = groups[agreed].first()
@@ -316,7 +300,7 @@ def _per_patient(clinical: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def without_features(slide: str, table: str) -> str:
-    """Sentence for a slide that a table names, but that has no feature file."""
+    """Reason for a slide of a table without a feature file."""
     if slide.startswith("."):
         return f"{slide}: {table} names it, but files whose names begin with a dot are not read; rename both"
     return f"{slide}: {table} names it, but there is no feature file of this name"

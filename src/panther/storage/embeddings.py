@@ -1,16 +1,15 @@
-"""Slide embeddings in memory and on disk, written and read back: AnnData (.h5ad, opens in scanpy) or a plain .npz."""
+"""Slide embeddings: AnnData (.h5ad, opens in scanpy), which all commands read, and .npz as an export for NumPy."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from panther.errors import InputError, suggestion
+from panther.errors import InputError, plain, suggestion
 from panther.machine import reading
 from panther.rows import as_tensor
 from panther.storage.files import read_errors
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT = 1
-MIXTURES = ".mixtures.npz"  # how the name of a file of plain mixtures ends
+MIXTURES = ".mixtures.npz"  # ending of a file of plain mixtures
 STATISTICS = {"weight": "pi", "mean": "mu", "variance": "sigma"}
 AGAIN = "write the file again with `panther embed`"
 
@@ -54,7 +53,7 @@ class EmbeddingTable:
         return f"<EmbeddingTable {shape}, {self.settings.get('method', 'embedded')}{basis}{failed}>"
 
     def about(self) -> dict[str, Any]:
-        """What made these numbers, for the file."""
+        """Settings and provenance, for the file."""
         p, basis = self.prototypes, {}
         if isinstance(p, Prototypes):
             basis = {"prototypes": p.centroids.numpy(), "prototypes_hash": p.content_hash()}
@@ -83,7 +82,7 @@ class EmbeddingTable:
         }
 
     def notes(self) -> list[str]:
-        """Samples whose embeddings should be read with care."""
+        """Notes on embeddings to be interpreted with care."""
         total, notes = len(self.samples), []
         effective = self.observations.get("effective_prototypes", [])
         collapsed = [s for s, value in zip(self.samples, effective, strict=False) if value < 1.05]
@@ -102,7 +101,7 @@ class EmbeddingTable:
     def to_anndata(self) -> "anndata.AnnData":
         """AnnData for scanpy: `X`, `obs` (observations, clinical columns), `var` (prototype, statistic, dimension) and `obsm["pi"]`.
 
-        `uns["panther"]` has the settings, and as `failures` who was left out and why: JSON, since not every name may be a key in HDF5.
+        `uns["panther"]` has the settings, and as `failures` the reasons of samples that failed (JSON, since not every name is a valid HDF5 key).
         """
         import anndata
         import pandas as pd
@@ -137,7 +136,7 @@ class EmbeddingTable:
 
 
 def write_embeddings(table: EmbeddingTable, path: Path, dtype: str = "float32") -> float:
-    """Write embeddings whole or not at all, as the ending of ``path`` says; returns the largest error of ``dtype``.
+    """Write embeddings in the format of the ending of ``path``; returns the largest rounding error of ``dtype``.
 
     The error is relative to each column's largest magnitude; 0 for float32.
     """
@@ -150,7 +149,7 @@ def write_embeddings(table: EmbeddingTable, path: Path, dtype: str = "float32") 
 
 
 def check_embedding_path(path: Path) -> None:
-    """Refuse a name that no writer is known for, before the work is done."""
+    """Refuse an unknown ending before the work."""
     if path.suffix not in WRITERS:
         raise InputError(f"{path}: expected an ending {' or '.join(WRITERS)}")
 
@@ -176,17 +175,17 @@ def _write_h5ad(table: EmbeddingTable, path: Path) -> None:
     data.strings_to_categoricals()  # as `write_h5ad` does, which opens the file itself
     with h5_writer(path) as file:
         write_elem(file, "/", data)
-        file.pop("raw", None)  # which `write_h5ad` leaves out where there is none
+        file.pop("raw", None)  # `write_h5ad` omits an empty one
 
 
 def check_columns(clinical: "pd.DataFrame") -> None:
-    """Refuse, before the work, columns that would be stored under one name."""
+    """Refuse, before the work, columns that would be stored under the same name."""
     names = [str(name) for name in clinical.columns]
     refuse_collisions("The table", names, [_column(name) for name in names])
 
 
 def _column(name: Any) -> str:
-    """Name that HDF5 and AnnData accept: a slash would be a folder, and `_index` is theirs."""
+    """Name that HDF5 and AnnData accept: a slash would be a group, and `_index` is reserved."""
     name = str(name).replace("/", "_")
     return "index" if name == "_index" else name
 
@@ -210,7 +209,7 @@ def _save_npz(path: Path, arrays: Mapping[str, Any]) -> None:
 
 
 def _plain(column: "pd.Series") -> np.ndarray:
-    """Numbers stay numbers, anything else becomes text: nothing in the file needs a pickle."""
+    """Column of numbers, or as text, so that the file needs no pickle."""
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "fiub":
         return column.to_numpy()
     return column.astype(object).map(str, na_action="ignore").fillna("").to_numpy(dtype=str)
@@ -239,7 +238,7 @@ def _as_list(value: Any) -> Any:
 
 
 def count_components(columns: Iterable[tuple[int, str, int]]) -> int:
-    """Number of components where columns are those of whole mixtures; anything else is refused."""
+    """Number of components of columns of whole mixtures; others are refused."""
     count = mixture_components([column_name(*column) for column in columns])
     if not count:
         raise InputError(f"{MIXTURES} holds whole mixtures, expected `method=panther` with readout all and no blocks")
@@ -247,7 +246,7 @@ def count_components(columns: Iterable[tuple[int, str, int]]) -> int:
 
 
 def mixture_components(names: Sequence[str]) -> int:
-    """Number of components where columns are those of whole mixtures, [pi, mu, Sigma] of each; else 0."""
+    """Number of components if columns are [pi, mu, Sigma] of each component, else 0."""
     count = sum(name.endswith(":pi") for name in names)
     dim, rest = divmod(len(names) - count, 2 * count) if count else (0, 1)
     if rest or dim < 1:
@@ -280,11 +279,11 @@ class Embeddings:
     samples: tuple[str, ...]
     rows: Rows  # (n, D)
     weights: np.ndarray | None = None  # (n, C), proportions of the prototypes
-    mixtures: int = 0  # C where rows are [pi, mu, Sigma] of C components, else 0
+    mixtures: int = 0  # C if rows are [pi, mu, Sigma] of C components, else 0
     columns: Mapping[str, list[str]] = field(default_factory=dict)  # clinical ones, as text
     made_with: str | None = None  # hash of the prototypes
     settings: Mapping[str, Any] = field(default_factory=dict)  # method and its settings
-    problems: tuple[str, ...] = ()  # slides that could not be read, a sentence for each
+    problems: tuple[str, ...] = ()  # reasons for slides that could not be read
 
     def position(self, sample: str) -> int:
         """Row of a sample."""
@@ -292,8 +291,8 @@ class Embeddings:
 
     def take(self, samples: Sequence[str]) -> "Embeddings":
         """Rows of these samples, in this order; in memory."""
-        place = {name: row for row, name in enumerate(self.samples)}
-        chosen = [place[name] for name in samples]
+        row_of = {name: row for row, name in enumerate(self.samples)}
+        chosen = [row_of[name] for name in samples]
         if chosen == list(range(len(self.samples))):
             return self
         return replace(
@@ -306,70 +305,74 @@ class Embeddings:
         )
 
 
-class Content(NamedTuple):
-    """Content of a file, or of AnnData."""
-
-    samples: list[str]
-    weights: np.ndarray | None  # (n, C)
-    columns: dict[str, list[str]]  # of the observations, as text
-    names: list[str]  # of the variables
-    about: Mapping[str, Any]  # settings, and the hash of the prototypes
-    # (n, D) array or tensor; of an .h5ad in another process, where its bytes lie in the file; None: sparse
-    vectors: Any
-
-
 def open_embeddings(path: Path) -> Embeddings:
-    """Embeddings of a file of `panther embed` (.h5ad, .npz); vectors of an .h5ad are mapped where their bytes lie in the file as they are."""
-    return _checked(path, _read(path))
+    """Embeddings of a file of `panther embed` (.h5ad); vectors that are stored contiguously are memory-mapped."""
+    return _checked(_read(path))
 
 
 def read_vectors(path: Path) -> tuple[list[str], np.ndarray, str | None]:
-    """Samples, vectors (n, D) and the hash of the prototypes of an embeddings file, None where the file has none."""
-    embeddings = _checked(path, _read(path)._replace(weights=None))
+    """Samples, vectors (n, D) and the hash of the prototypes (None: not in the file) of an embeddings file; proportions are not checked."""
+    embeddings = _checked(replace(_read(path), weights=None))
     return list(embeddings.samples), embeddings.rows[:].numpy(), embeddings.made_with
 
 
 def read_weights(path: Path, needed: str, *wanted: str) -> tuple[list[str], np.ndarray, dict[str, list[str]]]:
-    """Samples, mixture weights (n, C) and columns (as text) of an embeddings file; the ``needed`` column must be there."""
-    content = _read(path)
-    columns = content.columns
-    if content.weights is None:
+    """Samples, mixture weights (n, C) and columns (as text) of an embeddings file; the ``needed`` column must exist."""
+    embeddings = _read(path)
+    columns = embeddings.columns
+    if embeddings.weights is None:
         raise InputError(f"{path}: holds no proportions (pi); embed with panther, protocounts or h2t")
-    check_weights(path, content.samples, content.weights, columns)
+    _check_weights(embeddings)
     if needed not in columns:
         raise InputError(f"{path}: no column {needed!r} among {', '.join(sorted(columns))}; `table=` adds columns")
     if missing := sum(value in ("", "nan") for value in columns[needed]):
         raise InputError(f"{path}: {missing} samples have no {needed}")
-    return content.samples, content.weights, {n: columns[n] for n in (needed, *wanted) if n in columns}
+    return list(embeddings.samples), embeddings.weights, {n: columns[n] for n in (needed, *wanted) if n in columns}
 
 
-def _read(path: Path) -> Content:
-    if path.suffix not in READERS:
-        raise InputError(f"{path}: not an embeddings file, expected {' or '.join(READERS)}")
+def _read(path: Path) -> Embeddings:
+    if path.suffix != ".h5ad":
+        raise InputError(f"{path}: not an embeddings file, expected .h5ad")
     if not path.exists():
         raise InputError(f"{path}: there is no such file; write embeddings with `panther embed`")
     with read_errors(path, "file of embeddings", AGAIN):
-        return READERS[path.suffix](path)
+        embeddings: Embeddings = call_isolated(_read_h5ad, path)
+        if isinstance(embeddings.rows, tuple):
+            dtype, offset, shape = embeddings.rows
+            check_numbers("X", dtype)
+            return replace(embeddings, rows=mapped(path, dtype, offset, shape))
+        return embeddings
 
 
-def _checked(source: Path | str, content: Content) -> Embeddings:
-    samples, weights, vectors = content.samples, content.weights, content.vectors
-    if weights is not None:
-        check_weights(source, samples, weights, content.columns)
-    if vectors is None:
-        raise InputError(f"{source}: X is sparse, expected a dense matrix; {AGAIN}")
-    rows = as_tensor(f"{source}: X", vectors)
-    fits = rows.ndim == 2 and rows.is_floating_point() and len(set(samples)) == len(samples) == len(rows)
-    if not fits or 0 in rows.shape:
-        raise InputError(f"{source}: X is {tuple(rows.shape)} of {rows.dtype} for {len(samples)} samples; {AGAIN}")
-    made_with, settings = content.about.get("prototypes_hash"), content.about.get("settings", {})
+def _read_h5ad(path: Path) -> Embeddings:
+    """Content of an .h5ad; a contiguous `X` as (dtype, offset, shape), to be mapped by the process that uses it, a sparse one as None."""
+    import h5py
+    from anndata.io import read_elem
+
+    with reading(), h5py.File(path, "r") as h5:
+        obs, var, uns = read_elem(h5["obs"]), read_elem(h5["var"]), h5.get("uns/panther", {})
+        about = {name: read_elem(uns[name]) for name in ("prototypes_hash", "settings") if name in uns}
+        weights = read_elem(h5["obsm/pi"]) if "obsm/pi" in h5 else None
+        x, rows = h5["X"], None
+        if isinstance(x, h5py.Dataset):
+            if x.is_virtual or x.external:
+                raise InputError("X lies in other files")
+            offset = x.id.get_offset()  # None where it is in chunks, or was never written
+            rows = x[...] if offset is None or not x.dtype.isnative or 0 in x.shape else (x.dtype, offset, x.shape)
+        return _embeddings(str(path), obs, var, weights, about, rows)
+
+
+def _embeddings(
+    source: str, obs: "pd.DataFrame", var: "pd.DataFrame", weights: Any, about: Mapping[str, Any], rows: Any
+) -> Embeddings:
+    made_with, settings = about.get("prototypes_hash"), plain(about.get("settings", {}))
     return Embeddings(
-        str(source),
-        tuple(samples),
+        source,
+        tuple(map(str, obs.index)),
         rows,
-        None if weights is None else weights.astype(np.float64),
-        mixture_components(content.names),
-        content.columns,
+        None if weights is None else np.asarray(weights),
+        mixture_components([str(name) for name in var.index]),
+        {str(name): [str(value) for value in obs[name]] for name in obs.columns},
         None if made_with is None else str(made_with),
         {  # lists were written as JSON text, see `_storable`
             name: json.loads(value) if isinstance(value, str) and value.startswith("[") else value
@@ -378,16 +381,27 @@ def _checked(source: Path | str, content: Content) -> Embeddings:
     )
 
 
-def check_weights(
-    source: Path | str, samples: list[str], weights: np.ndarray, columns: Mapping[str, list[str]]
-) -> None:
-    """Refuse proportions that are none, and tables whose parts are not of one cohort."""
+def _checked(embeddings: Embeddings) -> Embeddings:
+    source, samples, weights = embeddings.source, embeddings.samples, embeddings.weights
+    if weights is not None:
+        _check_weights(embeddings)
+        weights = weights.astype(np.float64)
+    if embeddings.rows is None:
+        raise InputError(f"{source}: X is sparse, expected a dense matrix; {AGAIN}")
+    rows = as_tensor(f"{source}: X", embeddings.rows)
+    fits = rows.ndim == 2 and rows.is_floating_point() and len(set(samples)) == len(samples) == len(rows)
+    if not fits or 0 in rows.shape:
+        raise InputError(f"{source}: X is {tuple(rows.shape)} of {rows.dtype} for {len(samples)} samples; {AGAIN}")
+    return replace(embeddings, rows=rows, weights=weights)
+
+
+def _check_weights(embeddings: Embeddings) -> None:
+    """Refuse invalid proportions, and samples that repeat."""
+    source, samples, weights = embeddings.source, embeddings.samples, np.asarray(embeddings.weights)
     if weights.ndim != 2 or weights.dtype.kind not in "fiu" or len(weights) != len(samples) or 0 in weights.shape:
         raise InputError(f"{source}: pi is {weights.shape} of {weights.dtype} for {len(samples)} samples; {AGAIN}")
-    uneven = [name for name, values in columns.items() if len(values) != len(samples)]
-    if uneven or len(set(samples)) != len(samples):
-        what = f"the column {uneven[0]!r} has another length" if uneven else "a sample is there twice"
-        raise InputError(f"{source}: {what}; {AGAIN}")
+    if len(set(samples)) != len(samples):
+        raise InputError(f"{source}: a sample is there twice; {AGAIN}")
     with np.errstate(invalid="ignore"):
         bad = np.flatnonzero(~np.isfinite(weights).all(1) | (weights < 0).any(1) | ~(weights.sum(1) > 0))
     if len(bad):
@@ -395,105 +409,36 @@ def check_weights(
         raise InputError(f"{source}: proportions of {len(bad)} samples are NaN, negative or all zero, e.g. of {first}")
 
 
-def _read_h5ad(path: Path) -> Content:
-    content: Content = call_isolated(_h5ad, path)
-    if not isinstance(content.vectors, tuple):
-        return content
-    dtype, offset, shape = content.vectors
-    check_numbers("X", dtype)
-    return content._replace(vectors=mapped(path, dtype, offset, shape))
-
-
-def _h5ad(path: Path) -> Content:
-    import h5py
-
-    with opened_anndata(path) as table:
-        weights = np.asarray(table.obsm["pi"]) if "pi" in table.obsm else None
-        samples, names = ([str(name) for name in axis] for axis in (table.obs_names, table.var_names))
-        columns = _as_text(table.obs)
-    with reading(), h5py.File(path, "r") as h5:
-        stored, x = h5.get("uns/panther", {}), h5["X"]
-        about: dict[str, Any] = {name: _plain_scalar(stored[name]) for name in ("prototypes_hash",) if name in stored}
-        about["settings"] = {name: _plain_scalar(value) for name, value in stored.get("settings", {}).items()}
-        if not isinstance(x, h5py.Dataset):
-            return Content(samples, weights, columns, names, about, None)
-        if x.is_virtual or x.external:
-            raise InputError("X lies in other files")
-        offset = x.id.get_offset()  # None where it is in chunks, or was never written
-        in_file = offset is not None and x.dtype.isnative and 0 not in x.shape
-        return Content(samples, weights, columns, names, about, (x.dtype, offset, x.shape) if in_file else x[...])
-
-
-def _as_text(table: Any) -> dict[str, list[str]]:
-    """Columns of a DataFrame."""
-    return {str(name): [str(value) for value in table[name]] for name in table.columns}
-
-
-def _plain_scalar(value: Any) -> Any:
-    """Scalar of HDF5 as Python's own."""
-    scalar = value[()]
-    return scalar.decode() if isinstance(scalar, bytes) else scalar.item() if hasattr(scalar, "item") else scalar
-
-
-@contextmanager
-def opened_anndata(path: Path) -> "Iterator[anndata.AnnData]":
-    """AnnData whose matrix stays in the file; a ValueError where it is none, whatever a damaged one makes anndata raise."""
-    import anndata
-
-    try:
-        with reading():
-            table = anndata.read_h5ad(path, backed="r")
-            try:
-                yield table
-            finally:
-                table.file.close()
-    except (OSError, MemoryError, InputError):
-        raise
-    except Exception as error:
-        raise ValueError(str(error)) from error
-
-
 def matrix_of_h5ad(path: Path, key: str | None) -> tuple[list[str], np.ndarray]:
     """Names of the observations, and `X` or `obsm/NAME`."""
-    with opened_anndata(path) as table:
-        known = (["X"] if table.shape[1] else []) + [f"obsm/{name}" for name in table.obsm]
+    import h5py
+    from anndata.io import read_elem
+
+    with reading(), h5py.File(path, "r") as h5:
+        known = (["X"] if "X" in h5 else []) + [f"obsm/{name}" for name in h5.get("obsm", {})]
         wanted = f"obsm/{key}" if f"obsm/{key}" in known else key or "X"
         if wanted not in known:
             raise InputError(f"{path}: there is no {wanted!r}; {suggestion(wanted, known)}")
-        values = table.X[:] if wanted == "X" else table.obsm[wanted.removeprefix("obsm/")]
-        matrix = np.asarray(values.todense() if hasattr(values, "todense") else values)
-        return [str(name) for name in table.obs_names], matrix
+        return [str(name) for name in read_elem(h5["obs"]).index], _dense(read_elem(h5[wanted]))
 
 
-def _read_npz(path: Path) -> Content:
-    # opened here, because np.load leaves a file open that turns out to be no archive
-    with path.open("rb") as handle, np.load(handle, allow_pickle=False) as arrays:
-        columns = {n.removeprefix("obs_"): [str(v) for v in arrays[n]] for n in arrays.files if n.startswith("obs_")}
-        about = json.loads(str(arrays["panther"])) if "panther" in arrays.files else {}
-        names = [str(name) for name in arrays["columns"]] if "columns" in arrays.files else []
-        weights = arrays["pi"] if "pi" in arrays.files else None
-        return Content([str(s) for s in arrays["samples"]], weights, columns, names, about, arrays["X"])
-
-
-READERS: dict[str, Callable[[Path], Content]] = {".h5ad": _read_h5ad, ".npz": _read_npz}
+def _dense(matrix: Any) -> np.ndarray:
+    return np.asarray(matrix.todense() if hasattr(matrix, "todense") else matrix)
 
 
 def is_in_memory(value: object) -> bool:
-    """Whether it is a table of embeddings, or AnnData, which is not imported to find out."""
+    """Whether a value is a table of embeddings or AnnData (checked without importing anndata)."""
     anndata = all(hasattr(value, name) for name in ("obs_names", "var_names", "obsm", "uns"))
     return anndata or isinstance(value, (EmbeddingTable, Embeddings))
 
 
 def of_memory(value: Any) -> Embeddings:
-    """Embeddings of what :func:`is_in_memory` knows."""
+    """Embeddings of a value for which :func:`is_in_memory` is true."""
     if isinstance(value, Embeddings):
         return value
     data = value.to_anndata() if isinstance(value, EmbeddingTable) else value
-    samples, names = ([str(name) for name in axis] for axis in (data.obs_names, data.var_names))
-    weights = np.asarray(data.obsm["pi"], np.float64) if "pi" in data.obsm else None
-    matrix = np.asarray(data.X.todense() if hasattr(data.X, "todense") else data.X)
-    content = Content(samples, weights, _as_text(data.obs), names, data.uns.get("panther", {}), matrix)
-    return _checked("The embeddings", content)
+    about, matrix = data.uns.get("panther", {}), None if data.X is None else _dense(data.X)
+    return _checked(_embeddings("The embeddings", data.obs, data.var, data.obsm.get("pi"), about, matrix))
 
 
 def load_published_embeddings(path: Path) -> dict[str, np.ndarray]:

@@ -13,11 +13,11 @@ Rings = tuple[np.ndarray, ...]  # (n, 2) corners x, y each, not closed; the oute
 
 
 class GeoJson(NamedTuple):
-    """What a file holds."""
+    """Content of a GeoJSON file."""
 
-    features: list[dict[str, Any]]  # as they stand there
-    polygons: list[tuple[str | None, Rings]]  # class and corners of each; points and lines are passed over
-    panther: Mapping[str, Any]  # what we wrote beside them; empty where there is nothing
+    features: list[dict[str, Any]]
+    polygons: list[tuple[str | None, Rings]]  # class and corners of each; points and lines are skipped
+    panther: Mapping[str, Any]  # our member beside the features; may be empty
 
 
 def annotation(
@@ -49,9 +49,9 @@ def geojson_text(features: list[dict[str, Any]], panther: Mapping[str, Any] | No
 
 
 def read_geojson(path: Path) -> GeoJson:
-    """Read polygons of a collection, a list of features (QuPath writes both), one feature or a bare geometry.
+    """Read polygons of a collection or a list of features (QuPath writes both), one feature or one geometry.
 
-    Anything else raises one of the errors in `NOT_GEOJSON`.
+    Other content raises one of the errors in `NOT_GEOJSON`.
     """
     document = json.loads(path.read_text(encoding="utf-8-sig"))
     features = _features(document)
@@ -97,7 +97,7 @@ def _polygons(geometry: dict[str, Any]) -> Iterator[Rings]:
 def _ring(points: Any) -> np.ndarray:
     ring = np.asarray([point[:2] for point in points], float)
     if ring.ndim != 2 or not np.isfinite(ring).all():
-        raise ValueError("a ring holds something else than pairs of numbers")
+        raise ValueError("a ring holds other values than pairs of numbers")
     if len(ring) > 1 and (ring[0] == ring[-1]).all():
         ring = ring[:-1]
     if len(ring) < 3:

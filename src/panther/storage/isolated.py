@@ -1,6 +1,6 @@
-"""Reads by a process that is no worker: in a helper process, which a damaged file may crash or hang.
+"""Reads of the main process, in a helper process that a damaged file may crash or hang.
 
-The helper imports nothing of the script that uses it, unlike a worker of `multiprocessing`, so that such a script needs no guard.
+Unlike a worker of `multiprocessing`, the helper does not import the user's script, which therefore needs no `if __name__ == "__main__"`.
 """
 
 import atexit
@@ -21,16 +21,16 @@ from panther.machine import enable_read_limit, exit_reason, in_worker, read_limi
 R = TypeVar("R")
 START = "import sys; sys.path[:] = {path!r}; from panther.storage.isolated import _serve; _serve({module!r})"
 
-GRACE = 5.0  # seconds until the exit code of a dead helper is there
+GRACE = 5.0  # seconds to wait for the exit code of a dead helper
 
 _lock = threading.Lock()
-_helpers: dict[int, "subprocess.Popen[bytes]"] = {}  # by the number of this process: one that was forked has its own
+_helpers: dict[int, "subprocess.Popen[bytes]"] = {}  # by process number: a forked process has its own
 
 
 def call_isolated(function: Callable[..., R], path: Any, *arguments: Any) -> R:
     """Value of ``function(path, *arguments)``, computed in a worker process or in the helper of this process.
 
-    What may crash or hang in the function stands inside :func:`reading`. A file that does so is an `InputError` that names ``path``.
+    Code of the function that may crash or hang is inside :func:`reading`; a crash or time-out is an `InputError` that names ``path``.
     """
     if in_worker():
         return function(path, *arguments)
@@ -38,7 +38,11 @@ def call_isolated(function: Callable[..., R], path: Any, *arguments: Any) -> R:
     with _lock:
         helper = start_helper()
         try:
-            good, value = _exchange(helper, (os.getcwd(), read_limit(), task))
+            requests: Any = helper.stdin
+            answers: Any = helper.stdout
+            pickle.dump((os.getcwd(), read_limit(), task), requests)
+            requests.flush()
+            is_value, value = pickle.load(answers)
         except (EOFError, OSError, pickle.UnpicklingError) as error:
             with suppress(subprocess.TimeoutExpired):
                 helper.wait(GRACE)  # it has died, and its exit code says how
@@ -47,21 +51,13 @@ def call_isolated(function: Callable[..., R], path: Any, *arguments: Any) -> R:
         except BaseException:  # Ctrl-C
             end_helper()
             raise
-    if good:
+    if is_value:
         return value
     raise value
 
 
-def _exchange(helper: "subprocess.Popen[bytes]", request: Any) -> tuple[bool, Any]:
-    requests: Any = helper.stdin
-    answers: Any = helper.stdout
-    pickle.dump(request, requests)
-    requests.flush()
-    return pickle.load(answers)
-
-
 def start_helper(preload: str = "") -> "subprocess.Popen[bytes]":
-    """Helper of this process; a new one, which is started but not waited for, imports the module ``preload``."""
+    """Helper of this process; a new one is not waited for and imports the module ``preload``."""
     helper = _helpers.get(os.getpid())
     if helper is None:
         pipe, none = subprocess.PIPE, subprocess.DEVNULL
@@ -72,7 +68,7 @@ def start_helper(preload: str = "") -> "subprocess.Popen[bytes]":
 
 @atexit.register
 def end_helper() -> None:
-    """End the helper of this process, whatever it does."""
+    """End the helper of this process."""
     helper = _helpers.pop(os.getpid(), None)
     if helper is not None:
         helper.kill()
@@ -80,9 +76,9 @@ def end_helper() -> None:
 
 
 def _serve(preload: str) -> None:
-    """Life of the helper: it ends with its parent, whose end of the pipe is closed then."""
+    """Main loop of the helper; it ends with its parent, which closes the pipe."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what a library prints is no answer
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that prints of libraries are not taken for answers
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
     if preload:
         import_module(preload)

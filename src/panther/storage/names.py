@@ -1,4 +1,4 @@
-"""Names of slides (text, whatever the locale and the system), and of the files of a job over slides (TRIDENT's layout).
+"""Names of slides, independent of locale and system, and of the files of a job of `panther slides` (TRIDENT's layout).
 
 thumbnails/SLIDE.png  contours/SLIDE.png  contours_geojson/SLIDE.geojson
 20x_256px_0px_overlap/patches/SLIDE_patches.h5
@@ -21,37 +21,37 @@ SLIDE_SUFFIXES = (".svs", ".ndpi", ".mrxs", ".scn", ".tif", ".tiff", ".dcm", ".v
 
 
 def composed(name: str) -> str:
-    """Name with its letters composed (NFC): macOS names files with "u" and two dots where tables have "ü", which look the same."""
+    """Name with composed letters (NFC): macOS writes "ü" in file names as "u" and two dots, tables as one letter."""
     return unicodedata.normalize("NFC", name)
 
 
 def decomposed(name: str) -> str:
-    """Name as files from macOS have it (NFD)."""
+    """Name with decomposed letters (NFD), as macOS writes them."""
     return unicodedata.normalize("NFD", name)
 
 
 def without_suffix(name: str) -> str:
-    """Name of a slide, composed, without the ending of its file."""
+    """Composed name of a slide without the ending of its file."""
     return composed(name[: name.rindex(".")] if name.lower().endswith(SLIDE_SUFFIXES) else name)
 
 
 def as_text(name: str) -> str | None:
-    """Name of a file as text, composed: its bytes are UTF-8 in every locale; None where they are not."""
+    """Composed name of a file, read as UTF-8 in every locale; None if it is not UTF-8."""
     try:
         return composed(os.fsencode(name).decode("utf-8"))
     except UnicodeDecodeError:
         return None
-    except UnicodeEncodeError:  # text that this locale has no bytes for: it did not come from a file
+    except UnicodeEncodeError:  # text that this locale cannot encode, so not from a file
         return composed(name)
 
 
 def not_text(path: Path) -> str:
-    """Sentence about a file whose name is no text."""
+    """Reason for a file with a name that is not UTF-8."""
     return f"{path.name!a}: the file's name is not UTF-8; rename the file"
 
 
 def refuse_repeated_columns(source: object, columns: Sequence[object]) -> None:
-    """Refuse a table in which two columns have one name. Columns without a name may repeat."""
+    """Refuse a table with two columns of one name; columns without a name may repeat."""
     names = [str(name).strip() for name in columns]
     repeated = [name for index, name in enumerate(names) if name and name in names[:index]]
     if repeated:
@@ -59,7 +59,7 @@ def refuse_repeated_columns(source: object, columns: Sequence[object]) -> None:
 
 
 def refuse_collisions(source: object, names: Sequence[str], stored: Sequence[str]) -> None:
-    """Refuse names that would be ``stored`` under one and the same, because a character is not allowed there."""
+    """Refuse names that would be ``stored`` under the same name."""
     first: dict[str, str] = {}
     for name, key in zip(names, stored, strict=True):
         if first.setdefault(key, name) != name:
@@ -67,23 +67,23 @@ def refuse_collisions(source: object, names: Sequence[str], stored: Sequence[str
 
 
 def differ_in_case(names: Iterable[str]) -> list[tuple[str, str]]:
-    """Pairs of names that differ only in upper and lower case, in their order."""
-    seen: dict[str, str] = {}
+    """Pairs of names that differ only in upper and lower case, sorted."""
+    by_folded: dict[str, str] = {}
     names = sorted(set(names))
-    return [(first, name) for name in names if (first := seen.setdefault(name.casefold(), name)) != name]
+    return [(first, name) for name in names if (first := by_folded.setdefault(name.casefold(), name)) != name]
 
 
-PARTLY = "partly read"  # status of a slide of which much could not be decoded
+PARTLY = "partly read"  # status of a slide with many tiles that could not be decoded
 
 
 @dataclass(frozen=True)
 class Job:
-    """Where everything of a job lies."""
+    """Folder of a job and the paths in it."""
 
     folder: Path
 
     def summary_of(self, part: str = "") -> Path:
-        """Table of all slides, one row each; of a ``part`` of the slides, the table of that part."""
+        """Table of all slides, or of a ``part`` of them, one row each."""
         return self.folder / (f"summary-{part.replace('/', '-of-')}.csv" if part else "summary.csv")
 
     def geojson(self, slide: str) -> Path:
@@ -104,7 +104,7 @@ class Job:
 
 
 def read_summary(job: Job) -> list[dict[str, str]]:
-    """Rows of the summary, the latest of each slide; none where no table can be read (it can be made again at any time)."""
+    """Rows of the summary, the latest of each slide; tables that cannot be read are skipped, they can be made again."""
     tables = []
     for path in (job.summary_of(), *job.folder.glob("summary-*-of-*.csv")):
         with suppress(OSError, ValueError, csv.Error):

@@ -24,7 +24,7 @@ from panther.storage.tensors import (
 )
 from panther.types import Projection, Prototypes
 
-FORMAT = 1  # raised when a reader of the old format would misread the new one
+FORMAT = 1  # to be raised when older versions would misread a new file
 _KEY = "panther_prototypes"
 AGAIN = "fit the prototypes again"
 FIELDS: Kinds = {
@@ -47,7 +47,7 @@ def save_prototypes(prototypes: Prototypes, path: Path | str) -> None:
     Parameters
     ----------
     prototypes : Prototypes
-        What to write, with all that is known about them.
+        Prototypes with their settings and provenance.
     path : path
         Usually `*.safetensors`; it appears whole or not at all.
     """
@@ -97,7 +97,7 @@ def load_prototypes(path: Path | str) -> Prototypes:
     Returns
     -------
     Prototypes
-        With all that the file says about them.
+        Prototypes with all metadata of the file.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def load_prototypes(path: Path | str) -> Prototypes:
 
 
 def as_prototypes(prototypes: Prototypes | Path | str | Tensor | np.ndarray) -> Prototypes:
-    """Prototypes as they are, of a file, or of an array (C, d)."""
+    """Prototypes, from a file or an array (C, d) if need be."""
     if isinstance(prototypes, Prototypes):
         return prototypes
     return load_prototypes(prototypes) if isinstance(prototypes, (str, Path)) else Prototypes(as_centroids(prototypes))

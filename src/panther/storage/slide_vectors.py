@@ -1,7 +1,7 @@
-"""Vectors of slides or patients that a slide encoder made elsewhere (TITAN, PRISM, CHIEF ...), in whatever layout they lie.
+"""Vectors of slides or patients from slide encoders (TITAN, PRISM, CHIEF ...), in the layouts of other tools.
 
 One file per slide: TRIDENT's `slide_features_*`, STAMP's slide and patient files, plain arrays or tensors. All slides in one file: AnnData
-(.h5ad), .npz, a .npy with the names beside it, or a table with a row per slide.
+(.h5ad), .npz, a .npy with a .txt file of names, or a table with a row per slide.
 """
 
 from collections import Counter
@@ -36,39 +36,46 @@ from panther.storage.readers.tensors import load_tensor
 from panther.storage.tables import as_table, read_parquet, source_of
 from panther.types import Bag
 
-NAMES = (*SLIDE_COLUMNS, *PATIENT_COLUMNS, "sample", "id", "ID", "Unnamed: 0", "")  # of the column of names
+NAMES = (
+    *SLIDE_COLUMNS,
+    *PATIENT_COLUMNS,
+    "sample",
+    "id",
+    "ID",
+    "Unnamed: 0",
+    "",
+)  # names of the column of slides or patients
 LEVELS = ("slide", "patient")  # STAMP's `feat_type` of files with one vector
 
 
 @dataclass(frozen=True, eq=False)
 class SlideVectors:
-    """One vector per slide or patient, all of one width."""
+    """One vector per slide or patient, all of the same length."""
 
     source: str  # file or folder
     names: list[str]
     vectors: np.ndarray  # (n, d) float32
-    layout: str  # in words, for `inspect`
-    encoder: str | None = None  # what made the vectors, where the files say it
-    level: Literal["slide", "patient"] | None = None  # where the files say it
-    problems: Mapping[str, str] = field(default_factory=dict)  # reason for each that cannot be used
+    layout: str  # description for `inspect`
+    encoder: str | None = None
+    level: Literal["slide", "patient"] | None = None
+    problems: Mapping[str, str] = field(default_factory=dict)  # name -> reason why its vector is not used
 
     @property
     def dim(self) -> int:
-        """Width of the vectors."""
+        """Length of the vectors."""
         return int(self.vectors.shape[1])
 
 
 def read_slide_vectors(path: Any, key: str | None = None) -> SlideVectors:
-    """Vectors of slides or patients, named.
+    """Vectors of slides or patients with their names.
 
     Parameters
     ----------
     path : path, EmbeddingTable or AnnData
         Folder with one file per slide (TRIDENT's `slide_features_*`, STAMP's, `.npy`, `.pt`); or one file for all: `.h5ad`, `.npz`, `.npy`
-        with the names beside it, `.csv`, `.tsv` or `.parquet`.
+        with a `.txt` file of names, `.csv`, `.tsv` or `.parquet`.
     key : str, optional
-        Where in the file: `obsm/X_titan` of an `.h5ad`, the array of an `.npz`, the column of names of a table, the file with the names of a
-        `.npy`.
+        Part of the file: `obsm/X_titan` of an `.h5ad`, the array of an `.npz`, the column of names of a table, the file of names of a `.npy`.
     """
     if is_in_memory(path):
         embeddings = of_memory(path)
@@ -93,10 +100,10 @@ def read_slide_vectors(path: Any, key: str | None = None) -> SlideVectors:
 
 
 def vector_bags(
-    text: Path | str, table: object = None, split: str | None = None, columns: ColumnsLike = USUAL
+    source: Path | str, table: object = None, split: str | None = None, columns: ColumnsLike = USUAL
 ) -> Listing:
-    """Bags of a file or folder of vectors; a vector of a patient stands for each of the slides that the table has of them."""
-    vectors = read_slide_vectors(*split_key(text))
+    """Bags of a file or folder of vectors; a patient's vector is used for each of their slides in the table."""
+    vectors = read_slide_vectors(*split_key(source))
     if table is None:
         owners = {name: name for name in vectors.names}
     else:
@@ -106,20 +113,20 @@ def vector_bags(
         by_patient = {s: p for s, p in zip(who.slide, who.patient, strict=True) if p in names}
         owners = by_patient if len(by_patient) > len(by_slide) or vectors.level == "patient" else by_slide
         if not owners:
-            named = f"{vectors.names[0]!r}, the table has {who.slide[0]!r} of {who.patient[0]!r}"
-            raise InputError(f"{vectors.source}: no name is a slide or patient of the table, e.g. {named}")
+            example = f"{vectors.names[0]!r}, the table has {who.slide[0]!r} of {who.patient[0]!r}"
+            raise InputError(f"{vectors.source}: no name is a slide or patient of the table, e.g. {example}")
     row = {name: number for number, name in enumerate(vectors.names)}
     numbers = torch.from_numpy(vectors.vectors)
     bags = [Bag(name, numbers[row[owner]][None], format=vectors.layout) for name, owner in owners.items()]
     return Listing(tuple(bags), dict(vectors.problems))
 
 
-def split_key(text: Path | str) -> tuple[Path, str | None]:
-    """`titan.h5ad#obsm/X_titan` as a path and the place in it; embeddings in memory are left alone."""
-    if not isinstance(text, (str, Path)):
-        return text, None
-    path, mark, key = str(text).rpartition("#")
-    return (Path(path), key) if mark and path and not Path(text).exists() else (Path(text), None)
+def split_key(source: Path | str) -> tuple[Path, str | None]:
+    """Path and key of `titan.h5ad#obsm/X_titan`; embeddings in memory are returned unchanged."""
+    if not isinstance(source, (str, Path)):
+        return source, None
+    path, mark, key = str(source).rpartition("#")
+    return (Path(path), key) if mark and path and not Path(source).exists() else (Path(source), None)
 
 
 def _select(
@@ -131,13 +138,13 @@ def _select(
     problems: Mapping[str, str] | None = None,
     **known: Any,
 ) -> SlideVectors:
-    """Vectors without those that stand twice, differ in width from the others or hold NaN, each with its reason."""
+    """Vectors without those that repeat a name, have another length or hold NaN, which become problems."""
     names, problems = [without_suffix(name) for name in names], dict(problems or {})
-    times, widths = Counter(names), Counter(map(len, vectors)).most_common(2)
-    (width, count), *rest = widths
-    if rest and rest[0][1] == count:  # ambiguous
+    times = Counter(names)
+    (width, count), *others = Counter(map(len, vectors)).most_common(2)
+    if others and others[0][1] == count:  # ambiguous
         raise InputError(
-            f"{source}: {count} vectors of {width} numbers, as many of {rest[0][0]}; keep those of one slide encoder"
+            f"{source}: {count} vectors of {width} numbers, as many of {others[0][0]}; keep those of one slide encoder"
         )
     kept = []
     for row, (name, vector) in enumerate(zip(names, vectors, strict=True)):
@@ -166,18 +173,18 @@ def _of_rows(source: str, names: Sequence[Any], matrix: np.ndarray, layout: str)
     texts = [str(name).strip() for name in names]
     if "" in texts:
         raise InputError(f"{source}: row {texts.index('')} has no name")
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused
+    with np.errstate(over="ignore"):  # numbers too large for float32 become infinite, and are refused
         return _select(source, texts, matrix.astype(np.float32, copy=False), layout)
 
 
 def _read_h5ad(path: Path, key: str | None) -> SlideVectors:
-    """`X`, or `obsm/NAME`; the names are those of the observations."""
+    """`X` or `obsm/NAME`, with the names of the observations."""
     names, matrix = call_isolated(matrix_of_h5ad, path, key)
     return _of_rows(str(path), names, matrix, f"h5ad, {key or 'X'}")
 
 
 def _read_npz(path: Path, key: str | None) -> SlideVectors:
-    """`X` (or the array called ``key``) with the names in `samples`, as `panther embed` writes it."""
+    """`X` (or the array ``key``) with the names in `samples`, as `panther embed` writes it."""
     with path.open("rb") as handle, np.load(handle, allow_pickle=False) as arrays:
         missing = [name for name in ("samples", key or "X") if name not in arrays.files]
         if missing:
@@ -187,7 +194,7 @@ def _read_npz(path: Path, key: str | None) -> SlideVectors:
 
 
 def _read_npy(path: Path, key: str | None) -> SlideVectors:
-    """A matrix (n, d); its rows are named by the lines of the .txt file of the same name, or of the file ``key``."""
+    """A matrix (n, d); the lines of the .txt file of the same name, or of the file ``key``, are the names of the rows."""
     names = path.with_suffix(".txt") if key is None else path.parent / key
     if not names.exists():
         raise InputError(f"{path}: no names of its rows; expected {names.name} in the same folder, one name per line")
@@ -197,18 +204,17 @@ def _read_npy(path: Path, key: str | None) -> SlideVectors:
 
 
 def _read_table(path: Path, key: str | None) -> SlideVectors:
-    """CSV or TSV; ``key`` is the column with the names, where it has no usual name."""
+    """CSV or TSV; ``key`` is the column of names, if it has no usual name."""
     return _of_columns(path, as_table(path), key, "table")
 
 
 def _read_parquet(path: Path, key: str | None) -> SlideVectors:
-    """The same as parquet, where one column may hold whole vectors as lists."""
+    """Parquet; one column may hold whole vectors as lists."""
     table = read_parquet(path)
     index = [name for name in table.index.names if name is not None and name not in table.columns]
     table = table.reset_index(level=index) if index else table
     table.columns = [str(name) for name in table.columns]
     table.attrs["source"] = str(path)
-    # a thousand columns of numbers need not be looked at
     lists = [name for name in _words(table) if len(table) and isinstance(table[name].iloc[0], (np.ndarray, list))]
     if not lists:
         return _of_columns(path, table, key, "parquet")
@@ -236,7 +242,7 @@ def _of_columns(path: Path, table: pd.DataFrame, key: str | None, layout: str) -
 
 
 def _words(table: pd.DataFrame) -> list[str]:
-    """Columns that are not of numbers."""
+    """Columns that do not hold numbers."""
     return [str(name) for name, dtype in table.dtypes.items() if not pd.api.types.is_numeric_dtype(dtype)]
 
 
@@ -249,7 +255,7 @@ def _name_column(table: pd.DataFrame, key: str | None) -> pd.Series:
 
 
 class _Single(NamedTuple):
-    """What the file of one slide holds."""
+    """Content of the file of one slide."""
 
     values: np.ndarray
     layout: str
@@ -258,7 +264,7 @@ class _Single(NamedTuple):
 
 
 def read_files(source: Path, files: list[Path]) -> SlideVectors:
-    """Vectors of these files, each named like its file."""
+    """Vectors of these files, named like them."""
     contents: dict[Path, _Single] = {}
     problems: dict[str, str] = {}
     for path in files:
@@ -267,23 +273,23 @@ def read_files(source: Path, files: list[Path]) -> SlideVectors:
             if name is None:
                 raise InputError(not_text(path))
             with read_errors(path, "file of a slide's vector", "encode the slide again"), reading():
-                one = SINGLE[path.suffix.lower()](path)
-                contents[path] = one._replace(values=_vector(one.values))
+                content = SINGLE[path.suffix.lower()](path)
+                contents[path] = content._replace(values=_vector(content.values))
         except InputError as error:
             problems[name or str(path)] = str(error)
     if not contents:
         raise InputError(next(iter(problems.values())))
-    same: dict[str, Any] = {}  # on what all files agree
+    common: dict[str, Any] = {}  # metadata on which all files agree
     for key in ("layout", "encoder", "level"):
-        values = {getattr(one, key) for one in contents.values()}
-        same[key] = values.pop() if len(values) == 1 else None
-    names, vectors = [str(as_text(path.stem)) for path in contents], [one.values for one in contents.values()]
-    layout = same.pop("layout") or "several layouts"
-    return _select(str(source), names, vectors, layout, list(map(str, contents)), problems, **same)
+        values = {getattr(content, key) for content in contents.values()}
+        common[key] = values.pop() if len(values) == 1 else None
+    names, vectors = [str(as_text(path.stem)) for path in contents], [content.values for content in contents.values()]
+    layout = common.pop("layout") or "several layouts"
+    return _select(str(source), names, vectors, layout, list(map(str, contents)), problems, **common)
 
 
 def _read_h5(path: Path) -> _Single:
-    """TRIDENT calls it `features`, STAMP `feats`."""
+    """The dataset `features` (TRIDENT) or `feats` (STAMP)."""
     import h5py
 
     with reading(), h5py.File(path, "r") as file:
@@ -293,10 +299,10 @@ def _read_h5(path: Path) -> _Single:
                 continue
             check_storage(data)
             if data.ndim > 1 and data.shape[0] != 1:
-                raise _patches(data.shape)
-            about = {**dict(file.attrs), **dict(data.attrs)}
-            level = text(about.get("feat_type"))
-            return _Single(data[...], layout, text(about.get("encoder")), level if level in LEVELS else None)
+                raise _not_one_vector(data.shape)
+            attributes = {**dict(file.attrs), **dict(data.attrs)}
+            level = text(attributes.get("feat_type"))
+            return _Single(data[...], layout, text(attributes.get("encoder")), level if level in LEVELS else None)
         raise InputError(f"no dataset `features` or `feats` among {sorted(file)}")
 
 
@@ -306,12 +312,12 @@ def _vector(values: Any) -> np.ndarray:
     if array.dtype.kind not in "fiu":
         raise InputError(f"holds {array.dtype}, expected the numbers of one vector")
     if not array.size or array.size != max(array.shape, default=0):
-        raise _patches(array.shape)
+        raise _not_one_vector(array.shape)
     with np.errstate(over="ignore"):
         return array.reshape(-1).astype(np.float32)
 
 
-def _patches(shape: tuple[int, ...]) -> InputError:
+def _not_one_vector(shape: tuple[int, ...]) -> InputError:
     return InputError(f"found {shape}, expected one vector (d,); features of patches are `features:` of a study")
 
 

@@ -1,4 +1,4 @@
-"""What a file or a folder holds, in words and numbers, without reading more than headers."""
+"""Descriptions of files and folders, from their headers."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,7 +21,7 @@ from panther.storage.tensors import kind_of_file, load_arrays
 
 
 def survey(path: Path, *, deep: bool = False) -> dict[str, Any]:
-    """Describe one file: its kind, then what is known of it, or the problem. ``deep`` reads all features to find NaN."""
+    """Describe one file: its kind and metadata, or the problem; ``deep`` reads all features to find NaN."""
     suffix = path.suffix.lower()
     if as_text(path.name) is None and suffix in (*BAG_SUFFIXES, *OTHERS):
         return {"kind": "problem", "problem": not_text(path)}
@@ -36,7 +36,7 @@ def survey(path: Path, *, deep: bool = False) -> dict[str, Any]:
 def survey_all(
     path: Path, files: Sequence[Path], *, deep: bool = False, work: Work = LOCAL
 ) -> tuple[dict[Path, dict[str, Any]], dict[str, str]]:
-    """Describe the ``files`` of a folder; also the problems, by file, or by slide where one is there twice."""
+    """Describe the ``files`` of a folder; also returns problems by file, or by slide if it has several files."""
     values, failures = collect(partial(survey, deep=deep), files, "inspecting", work)
     failed = {name: {"kind": "problem", "problem": reason} for name, reason in failures.items()}
     contents = {file: values.get(str(file)) or failed[str(file)] for file in files}
@@ -45,7 +45,7 @@ def survey_all(
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return the file, or all files of the folder, hidden ones left out."""
+    """The file, or all files of the folder without hidden ones."""
     if not path.is_dir():
         if not path.is_file() and not path.is_symlink():
             raise InputError(f"{path}: there is no such file or folder.")
@@ -57,13 +57,13 @@ def files_of(path: Path) -> list[Path]:
 
 
 def twice(folder: Path, contents: dict[Path, dict[str, Any]]) -> dict[str, str]:
-    """Slides with more than one bag of which none can be chosen, and why: the rule of `list_bags`."""
-    places: dict[str, list[Path]] = {}
+    """Problems of slides with several different bags, by the rule of `list_bags`."""
+    by_slide: dict[str, list[Path]] = {}
     for path, about in contents.items():
         if about["kind"] == "bag":
-            places.setdefault(about["slide"], []).append(path)
+            by_slide.setdefault(about["slide"], []).append(path)
     problems = {}
-    for slide, files in places.items():
+    for slide, files in by_slide.items():
         try:
             if len(files) > 1:
                 one_of(folder, slide, files)
@@ -98,7 +98,7 @@ def _bag(path: Path, deep: bool) -> dict[str, Any]:
 
 
 def _slide_vector(path: Path) -> dict[str, Any] | None:
-    """One vector of a whole slide, as slide encoders write it; None of another file."""
+    """Vector of a slide encoder; None for other files."""
     try:
         vector = read_files(path, [path])
     except InputError:
@@ -140,7 +140,7 @@ def _embeddings(path: Path) -> dict[str, Any]:
 
 
 def _table(path: Path) -> dict[str, Any]:
-    """Rows about slides or patients, e.g. clinical ones; other tables are of no known kind."""
+    """Table of slides or patients, e.g. clinical; other tables are of kind `other`."""
     try:
         table = read_clinical(path)
     except InputError:

@@ -1,4 +1,4 @@
-"""Tables on disk: read word for word, written whole or not at all."""
+"""Tables on disk: read as text without conversion, written whole or not at all."""
 
 import csv
 import io
@@ -26,9 +26,8 @@ def as_table(table: "Path | str | pd.DataFrame") -> "pd.DataFrame":
     Parameters
     ----------
     table
-        Text, whose header (or Excel's line sep=; before it) tells whether commas, semicolons or tabs are between cells, parquet file, or
-        data frame. Where it is semicolons, columns of numbers may have decimal commas, which become points; elsewhere who reads numbers
-        turns them (:func:`with_points`).
+        Text file with commas, semicolons or tabs (by its header, or Excel's line sep=; before it), parquet file, or data frame. In files with
+        semicolons, decimal commas of columns of numbers become points; in others :func:`with_points` converts them when numbers are read.
     """
     import pandas as pd
 
@@ -50,17 +49,17 @@ def as_table(table: "Path | str | pd.DataFrame") -> "pd.DataFrame":
 
 
 def source_of(table: "pd.DataFrame") -> str:
-    """Where a table came from, for messages."""
+    """Source of a table, for messages."""
     return str(table.attrs.get("source", "the table"))
 
 
 def plain_labels(column: "pd.Series") -> "pd.Series":
-    """Labels without the ".0" that spreadsheets, parquet and pandas leave behind on whole numbers."""
+    """Labels without the ".0" that spreadsheets, parquet and pandas add to whole numbers."""
     return column.str.strip().str.replace(r"^(-?\d+)\.0+$", r"\1", regex=True)
 
 
 def with_types(table: "pd.DataFrame", words: Collection[str] = (), ids: Iterable[str] = ()) -> "pd.DataFrame":
-    """Table of strings with numbers as numbers and empty cells as NaN; ``words`` and ``ids`` stay strings, ids also where they say NA."""
+    """Table of strings with numbers as numbers and empty cells as NaN; ``words`` and ``ids`` stay strings, and "NA" may be an id."""
     import pandas as pd
 
     known = table.apply(lambda column: column.mask(column.str.strip().str.lower().isin(EMPTY), ""))
@@ -78,16 +77,16 @@ def _read_text(path: Path) -> "pd.DataFrame":
     import pandas as pd
 
     layout = find_layout(path)
-    refuse_repeated_columns(path, layout.header)  # pandas would call the second one `label.1` and say nothing
+    refuse_repeated_columns(path, layout.header)  # pandas would rename the second one to `label.1`
     options: Any = {"dtype": str, "keep_default_na": False, "encoding": "utf-8-sig", "index_col": False}
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)  # a line with too many cells is not cut silently
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # pandas cuts lines with too many cells
             table = pd.read_csv(path, sep=layout.separator, skiprows=layout.skip, **options)
     except (pd.errors.ParserError, pd.errors.ParserWarning):
         refuse_long_lines(path, layout)
         raise
-    table = table.fillna("")  # a line that is too short
+    table = table.fillna("")  # of short lines
     if layout.separator != ";":
         return table
     # spreadsheets of much of Europe write semicolons and decimal commas
@@ -95,7 +94,7 @@ def _read_text(path: Path) -> "pd.DataFrame":
 
 
 def read_csv(path: Path, words: Sequence[str]) -> "pd.DataFrame":
-    """Read a table of numbers that this package wrote, exactly; the columns ``words`` are strings. Raises what pandas raises."""
+    """Read a table of this package with exact numbers; the columns ``words`` are strings. Raises the errors of pandas."""
     import pandas as pd
 
     return pd.read_csv(path, dtype=dict.fromkeys(words, str), float_precision="round_trip")
@@ -111,17 +110,17 @@ def write_table(path: Path, table: "pd.DataFrame") -> None:
 
 
 def read_parquet(path: Path) -> "pd.DataFrame":
-    """Table of a parquet file; whatever else the file is, it is refused in one sentence."""
+    """Table of a parquet file; other files are an `InputError`."""
     import pyarrow.parquet as pq
 
     with read_errors(path, "parquet file"):
         refuse_repeated_columns(path, pq.read_schema(path).names)
-        # one thread, nothing read ahead: threads that meet a damaged page abort the process when it ends
+        # one thread and no read-ahead: other threads that read a damaged page abort the process at exit
         return pq.read_table(path, use_threads=False, pre_buffer=False).to_pandas(use_threads=False)
 
 
 def _as_strings(table: "pd.DataFrame") -> "pd.DataFrame":
-    """All cells as strings, missing ones empty; an index with a name is a column."""
+    """All cells as strings, missing ones empty; a named index becomes a column."""
     named = [name for name in table.index.names if name is not None and name not in table.columns]
     table = table.reset_index(level=named) if named else table
     refuse_repeated_columns(source_of(table), list(table.columns))
@@ -130,21 +129,15 @@ def _as_strings(table: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Write a table whole or not at all."""
+    """Write rows as CSV."""
     with atomic_write(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as handle:
         writer = csv.writer(handle)
         writer.writerow(header)
         writer.writerows(rows)
 
 
-IDS = (
-    "sample",
-    "slide",
-    "slide_id",
-    "patient",
-    "case_id",
-)  # columns that are joined with other tables: left as they are
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet would compute
+IDS = ("sample", "slide", "slide_id", "patient", "case_id")  # joined with other tables: left as they are
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of cells that spreadsheets evaluate
 
 
 def write_spreadsheet(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -155,7 +148,7 @@ def write_spreadsheet(path: Path, header: Sequence[str], rows: Iterable[Sequence
 
 
 def plain_cell(cell: Any) -> Any:
-    """Cell that a spreadsheet shows instead of computing it; numbers, also negative ones as text, stay what they are."""
+    """Cell that a spreadsheet shows instead of evaluating it; numbers, also as text, stay unchanged."""
     if not isinstance(cell, str) or not cell.startswith(FORMULA):
         return cell
     try:
@@ -165,25 +158,25 @@ def plain_cell(cell: Any) -> Any:
     return cell
 
 
-# What tables write where there is nothing; "None" is left out on purpose, it is a class in some tables.
+# Words for an empty cell; without "None", which is a class in some tables.
 EMPTY = frozenset(("", "na", "n/a", "nan", "<na>", "null", "nat"))
-# ... and TCGA's words for it, from which nothing can be learned
+# ... and TCGA's words for missing values
 MISSING = EMPTY | {"[not available]", "[not applicable]", "[not evaluated]", "[unknown]", "[discrepancy]"}
 WHOLE = r"[+-]?\d+"
 DECIMAL_COMMA = r"[+-]?\d*,\d+([eE][+-]?\d+)?"
-WITH_POINTS = r"[+-]?[\d.]+(,\d+)?([eE][+-]?\d+)?"  # of thousands or of decimals: beside a decimal comma nobody knows
-THOUSANDS = r"[+-]?[1-9]\d{0,2}(,\d{3})+"  # or decimals, where there is one comma
+WITH_POINTS = r"[+-]?[\d.]+(,\d+)?([eE][+-]?\d+)?"  # of thousands or of decimals: ambiguous beside a decimal comma
+THOUSANDS = r"[+-]?[1-9]\d{0,2}(,\d{3})+"  # or decimals, if there is one comma
 
 
 def is_missing(column: "pd.Series") -> "pd.Series":
-    """Where a cell says nothing that could be learned."""
+    """Whether each cell is a missing value."""
     return column.str.strip().str.lower().isin(MISSING)
 
 
 def with_points(column: "pd.Series", name: str, source: str) -> "pd.Series":
-    """Column of which numbers are wanted: a decimal comma, of whatever file, becomes a point; text stays for others to judge.
+    """Column to be read as numbers, with points for decimal commas; text stays unchanged.
 
-    A column all of whose commas may be of thousands (1,234) is refused: read as text, it would be missing, or a name.
+    A column in which all commas may separate thousands (1,234) is refused: as text, it would be missing, or a name.
     """
     if may_be_thousands(column):
         cells = column.astype(str).str.strip()
@@ -193,14 +186,14 @@ def with_points(column: "pd.Series", name: str, source: str) -> "pd.Series":
 
 
 def with_points_where_sure(column: "pd.Series") -> "pd.Series":
-    """The same for columns of which numbers are not wanted: what is not sure stays as it is."""
+    """The same, but ambiguous columns stay unchanged."""
     with suppress(InputError):
         return with_points(column, "", "")
     return column
 
 
 def may_be_thousands(column: "pd.Series") -> bool:
-    """Whether a column holds numbers, and every comma in them may be one of thousands."""
+    """Whether a column holds numbers in which all commas may separate thousands."""
     cells = column.astype(str).str.strip()
     commas = cells.str.fullmatch(THOUSANDS)
     return bool(commas.any() and (commas | is_missing(cells) | cells.str.fullmatch(r"[+-]?\d+(\.\d+)?")).all())
@@ -223,7 +216,7 @@ EXCELS = re.compile(r'"?sep=(?P<sign>.)"?[,;\t]*', re.IGNORECASE)  # Excel reads
 
 
 class Layout(NamedTuple):
-    """How a text file is to be read."""
+    """Layout of a text file."""
 
     separator: str
     header: list[str]
@@ -231,7 +224,7 @@ class Layout(NamedTuple):
 
 
 def find_layout(path: Path) -> Layout:
-    """Separator and header of a file, and whether a line sep=; comes first, as Excel understands it."""
+    """Separator and header of a file, and whether Excel's line sep=; precedes it."""
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as handle:
         lines = enumerate(handle)
         number, first = _next_line(lines)
@@ -240,7 +233,7 @@ def find_layout(path: Path) -> Layout:
             skip = number + 1
             _, first = _next_line(lines)
             separator = sign["sign"]
-        else:  # what the header has most of outside of quotes; where it has none, that of the file's ending
+        else:  # the most frequent one in the header outside of quotes, else that of the file's ending
             usual = "\t" if path.suffix in (".tsv", ".txt") else ","
             separator = max((usual, *SEPARATORS), key=re.sub('"[^"]*"', "", first).count)
         if separator not in SEPARATORS:
@@ -250,7 +243,7 @@ def find_layout(path: Path) -> Layout:
 
 
 def refuse_long_lines(path: Path, layout: Layout) -> None:
-    """Name a line that has more cells than the header."""
+    """Refuse a line with more cells than the header."""
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as handle:
         for _ in range(layout.skip):
             next(handle)
@@ -273,11 +266,11 @@ PART = re.compile(r"train|val|test|test_.+")
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """Rows that were asked for, and those of the other parts."""
+    """Rows of one part of a split, and those of the other parts."""
 
     chosen: "pd.DataFrame"
-    others: Mapping[str, "pd.DataFrame"] = field(default_factory=dict)  # "": rows that are in no part
-    where: str = ""  # the others are, for messages
+    others: Mapping[str, "pd.DataFrame"] = field(default_factory=dict)  # "": rows of no part
+    where: str = ""  # description of the others, for messages
 
 
 def read_parts(table: "Path | str | pd.DataFrame", split: str | None = None) -> Parts:
@@ -288,7 +281,7 @@ def read_parts(table: "Path | str | pd.DataFrame", split: str | None = None) -> 
     table
         Table, or with ``split`` also a folder of one table for each part.
     split
-        The rows whose column `split` says so, or the file `{split}.csv` of a folder.
+        Value of the column `split`, or the file `{split}.csv` of a folder.
     """
     if split is None:
         return Parts(as_table(table))
@@ -303,7 +296,7 @@ def part_files(folder: Path) -> dict[str, Path]:
 
 
 def refuse_shared_patients(source: str, patients: Mapping[str, Iterable[str]]) -> None:
-    """Refuse a split of which two parts have a patient in common; ``patients`` are those of each part."""
+    """Refuse a split with a patient in two parts; ``patients`` are those of each part."""
     first: dict[str, str] = {}
     twice: dict[str, tuple[str, str]] = {}
     for part, names in patients.items():
@@ -311,8 +304,8 @@ def refuse_shared_patients(source: str, patients: Mapping[str, Iterable[str]]) -
             if first.setdefault(name, part) != part:
                 twice.setdefault(name, (first[name], part))
     if twice:
-        who, (one, other) = min(twice.items())
-        raise InputError(f"{source}: {len(twice)} patients are in two parts, e.g. {who} in {one} and {other}")
+        patient, (part, other) = min(twice.items())
+        raise InputError(f"{source}: {len(twice)} patients are in two parts, e.g. {patient} in {part} and {other}")
 
 
 def _from_folder(folder: Path, split: str) -> Parts:

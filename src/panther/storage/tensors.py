@@ -1,4 +1,4 @@
-"""Files of tensors: .safetensors with one text about them, and what torch saves. A file is never executed."""
+"""Files of tensors: .safetensors with JSON metadata, and torch's. Code in a file is never executed."""
 
 import io
 import json
@@ -16,7 +16,7 @@ from panther.store import atomic_write
 
 
 class TensorFileError(ValueError):
-    """The file cannot be read as tensors; the caller says what it should have been."""
+    """The file cannot be read as tensors; callers add what it should be."""
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], key: str, about: Mapping[str, Any]) -> None:
@@ -30,7 +30,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], key: str, about: Ma
 
 
 def read_tensors(path: Path, key: str, *, with_tensors: bool = True) -> tuple[str | None, dict[str, Tensor]]:
-    """Text under ``key`` (None: it is a file of something else) and tensors of a .safetensors file."""
+    """Metadata ``key`` (None: another kind of file) and tensors of a .safetensors file."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -42,13 +42,13 @@ def read_tensors(path: Path, key: str, *, with_tensors: bool = True) -> tuple[st
 
 
 def kind_of(metadata: Mapping[str, str] | None) -> str | None:
-    """What of this package a .safetensors file holds, by its header: `prototypes`, `model`, `tissue probe`; None for other files."""
+    """Kind of this package's .safetensors file, by its metadata: `prototypes`, `model`, `tissue probe`; None for other files."""
     keys = (key.removeprefix("panther_") for key in metadata or {} if key.startswith("panther_"))
     return next((key.replace("_", " ") for key in keys), None)
 
 
 def kind_of_file(path: Path) -> str | None:
-    """The same of a file that can be read."""
+    """Kind of a readable .safetensors file."""
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as handle:
@@ -56,13 +56,13 @@ def kind_of_file(path: Path) -> str | None:
 
 
 def write_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
-    """Write tensors and plain values as torch does."""
+    """Write tensors and plain values with torch.save."""
     with atomic_write(path) as temporary:
         torch.save(content, temporary)
 
 
 def read_checkpoint(path: Path) -> Any:
-    """Read what `write_checkpoint` wrote."""
+    """Read a file of `write_checkpoint`."""
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # truncated, of another program, or a pickle that would run code
@@ -83,11 +83,11 @@ def read_network_weights(path: Path) -> Any:
         return read_checkpoint(path)
 
 
-Kinds = Mapping[str, tuple[type, ...]]  # field -> types that it may have; a field that may be None may be missing
+Kinds = Mapping[str, tuple[type, ...]]  # field -> allowed types; a field that may be None may be missing
 
 
 def parse_about(path: Path, text: str, kinds: Kinds, newest: int, remedy: str) -> dict[str, Any]:
-    """Return the fields of a file's metadata; one that is missing or of another type is refused, and so is a newer format."""
+    """Return the fields of a file's metadata; missing fields, other types and newer formats are refused."""
     damaged = f"{path}: the file is damaged"
     try:
         about = json.loads(text)
@@ -118,7 +118,7 @@ def check_tensor(
     *,
     least: float | None = None,
 ) -> None:
-    """Refuse a tensor of another shape (None: any length), or that holds NaN, infinite or, with ``least``, smaller numbers."""
+    """Refuse a tensor of another shape (None: any length), with NaN or infinite numbers, or with numbers below ``least``."""
     if tensor is None:
         return
     fits = tensor.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, tensor.shape, strict=True))
@@ -133,7 +133,7 @@ def check_tensor(
         raise InputError(f"{path}: {name} hold numbers below {least:g}; {remedy}")
 
 
-# numpy's array machinery under its old and its new name, and nothing that can call anything else
+# names that a pickle of arrays needs, in old and new versions of numpy
 _ARRAYS = {"_reconstruct", "scalar"}
 _ALLOWED = {
     *((module, name) for module in ("numpy.core.multiarray", "numpy._core.multiarray") for name in _ARRAYS),

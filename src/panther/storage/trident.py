@@ -21,7 +21,7 @@ Attributes = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Coords:
-    """Where a slide's patches are."""
+    """Coordinates of a slide's patches."""
 
     slide: str
     coords: np.ndarray  # (N, 2) int64, upper left corners at level 0
@@ -29,13 +29,13 @@ class Coords:
     mpp: float  # of the slide's level 0
     dimensions: tuple[int, int]  # of the slide's level 0
     about: Mapping[str, Any] = field(default_factory=dict)  # settings, the tissue's hash
-    attributes: Attributes = field(default_factory=dict)  # as they stand in the file that was read
-    content: bytes = field(default=b"", repr=False)  # that file
+    attributes: Attributes = field(default_factory=dict)  # of the file that was read
+    content: bytes = field(default=b"", repr=False)  # of that file
 
 
 @dataclass(frozen=True)
 class FeatureRows:
-    """Features as they are written: block after block."""
+    """Features to be written block by block."""
 
     shape: tuple[int, int]  # (N, d)
     dtype: np.dtype
@@ -66,7 +66,7 @@ def write_bag(
 
 
 def feature_attribute(path: Path, name: str) -> Any:
-    """Attribute of the features of a bag, None where there is no such bag."""
+    """Attribute of the features of a bag, None without such a bag."""
     return call_isolated(_feature_attribute, path, name) if path.exists() else None
 
 
@@ -79,7 +79,7 @@ def _feature_attribute(path: Path, name: str) -> Any:
 
 
 def tile_names(path: Path) -> list[str]:
-    """Names of the tiles that a bag was made of; none where the file does not list them."""
+    """Names of the tiles of a bag; empty if the file does not list them."""
     import h5py
 
     if not h5py.is_hdf5(path):
@@ -89,7 +89,7 @@ def tile_names(path: Path) -> list[str]:
 
 
 def magnification(mpp: float) -> int | float:
-    """10 um/px times the magnification: 0.5 is 20x."""
+    """Magnification of a resolution: 0.5 um/px is 20x."""
     value = round(10 / mpp, 3)
     return int(value) if value.is_integer() else value
 
@@ -100,10 +100,10 @@ def folder_name(size: int, mpp: float, overlap: int) -> str:
 
 
 def coords_attributes(value: Coords, saved_to: str) -> dict[str, Any]:
-    """Attributes of `coords`: TRIDENT's, and in `panther` what it has no place for."""
+    """Attributes of `coords`: TRIDENT's, and all others as JSON in `panther`."""
     spec = value.spec
     assert spec.mpp is not None
-    # the magnifications are rounded, these are not
+    # unrounded, unlike the magnifications
     exact = {"level0_mpp": value.mpp, "mpp": spec.mpp, "level": spec.level, "size_read": spec.size_read}
     return {
         "patch_size": spec.size,

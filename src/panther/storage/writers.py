@@ -1,13 +1,13 @@
-"""Feature files in other layouts. All are contiguous, uncompressed rows, written block by block: read back they are memory-mapped."""
+"""Writing feature files: contiguous, uncompressed rows, written block by block, which are memory-mapped when read."""
 
 import filecmp
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from os.path import realpath  # Path.resolve() raises for a link onto itself
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.lib import format as npy_format
 from torch import Tensor
 
 from panther.errors import InputError, check_choice, not_finite
+from panther.rows import LoadedCoords
 from panther.storage.bags import BagLike, as_bag
 from panther.storage.trident import FeatureRows, write_bag
 from panther.store import atomic_write
@@ -25,31 +26,24 @@ BLOCK = 4096  # rows
 DTYPES = {"float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
 
 
-def _write_trident(bag: Bag, path: Path, dtype: torch.dtype, blocks: Iterable[Tensor]) -> None:
-    """`features` and `coords` with attributes."""
-    about = {"name": bag.slide_id, **({"encoder": bag.encoder} if bag.encoder else {}), "written_by": "panther-wsi"}
-    _write_h5(bag, path, dtype, blocks, about, _geometry(bag))
-
-
 def _write_h5(
-    bag: Bag,
-    path: Path,
-    dtype: torch.dtype,
-    blocks: Iterable[Tensor],
-    about: Mapping[str, Any] = MappingProxyType({}),
-    geometry: Mapping[str, Any] = MappingProxyType({}),
+    bag: Bag, path: Path, dtype: torch.dtype, blocks: Iterable[Tensor], *, with_attributes: bool = True
 ) -> None:
-    """`features` and `coords`; without attributes it is CLAM's layout."""
+    """`features` and `coords` as TRIDENT writes them; without attributes, as CLAM does."""
     if bag.places is not None and bag.spec.coords_unit != "px":
         remedy = "slide_mpp converts them, safetensors keeps them"
         raise InputError(f"{bag.source}: found coordinates in micrometres, expected pixels of level 0: {remedy}")
-    coords = None if bag.places is None else (bag.places().numpy(), geometry)
-    rows = FeatureRows((len(bag), bag.dim), _numpy_type(bag, dtype), (block.numpy() for block in blocks), about)
+    attributes: dict[str, Any] = {}
+    if with_attributes:
+        encoder = {"encoder": bag.encoder} if bag.encoder else {}
+        attributes = {"name": bag.slide_id, **encoder, "written_by": "panther-wsi"}
+    coords = None if bag.places is None else (bag.places().numpy(), _geometry(bag) if with_attributes else {})
+    rows = FeatureRows((len(bag), bag.dim), _numpy_type(bag, dtype), (block.numpy() for block in blocks), attributes)
     write_bag(path, rows, coords)
 
 
 def _write_npy(bag: Bag, path: Path, dtype: torch.dtype, blocks: Iterable[Tensor]) -> None:
-    """Array (N, d); coordinates have no place in it."""
+    """Array (N, d) without coordinates."""
     descr = npy_format.dtype_to_descr(_numpy_type(bag, dtype))
     with path.open("wb") as handle:
         shape = (len(bag), bag.dim)
@@ -70,15 +64,15 @@ def _write_safetensors(bag: Bag, path: Path, dtype: torch.dtype, blocks: Iterabl
 
 
 class Layout(NamedTuple):
-    """A way to write bags."""
+    """Ending and writer of a layout."""
 
     suffix: str
     write: Callable[[Bag, Path, torch.dtype, Iterable[Tensor]], None]
 
 
 LAYOUTS = {
-    "trident": Layout(".h5", _write_trident),
-    "clam": Layout(".h5", _write_h5),
+    "trident": Layout(".h5", _write_h5),
+    "clam": Layout(".h5", partial(_write_h5, with_attributes=False)),
     "npy": Layout(".npy", _write_npy),
     "safetensors": Layout(".safetensors", _write_safetensors),
 }
@@ -90,10 +84,10 @@ def save_bag(bag: BagLike, path: Path | str, dtype: str | None = None) -> None:
     Parameters
     ----------
     bag : Bag, array, tensor, DataFrame or path
-        Features (N, d), with coordinates, resolution and encoder where it is a `Bag` that has them.
+        Features (N, d), with the coordinates, resolution and encoder of a `Bag`.
     path : path
-        `*.h5` (TRIDENT's layout), `*.safetensors` or, for features without coordinates, `*.npy`; the slide is called as the file is. It
-        appears whole or not at all.
+        `*.h5` (TRIDENT's layout), `*.safetensors` or, for features without coordinates, `*.npy`, named like the slide. It appears whole or
+        not at all.
     dtype : {"float16", "float32", "float64"}, optional
         Type of the numbers; by default that of the bag.
 
@@ -105,21 +99,21 @@ def save_bag(bag: BagLike, path: Path | str, dtype: str | None = None) -> None:
     >>> panther.open_bag("slide.h5").coords.shape
     (5, 2)
     """
-    path, one = Path(path), as_bag(bag)
+    path, bag = Path(path), as_bag(bag)
     layout = next((layout for layout in LAYOUTS.values() if layout.suffix == path.suffix.lower()), None)
     if layout is None:
         raise InputError(f"{path}: found the ending {path.suffix!r}, expected .h5, .npy or .safetensors")
-    if one.places is not None and layout.suffix == ".npy":
-        raise InputError(f"{path}: .npy has no place for coordinates, expected the ending .h5 or .safetensors")
+    if bag.places is not None and layout.suffix == ".npy":
+        raise InputError(f"{path}: .npy cannot hold coordinates, expected .h5 or .safetensors")
     if dtype is not None:
         check_choice("dtype", dtype, DTYPES)
-    numbers = one.features.dtype if dtype is None else DTYPES[dtype]
+    numbers = bag.features.dtype if dtype is None else DTYPES[dtype]
     with atomic_write(path) as temporary:
-        layout.write(one, temporary, numbers, finite_blocks(one, numbers))
+        layout.write(bag, temporary, numbers, finite_blocks(bag, numbers))
 
 
 def store_bag(bag: Bag, folder: Path) -> Path:
-    """Write a bag in memory as it is, in its own type, NaN and all: its reader reports what is wrong with it."""
+    """Write a bag in memory unchanged, also with NaN, which its readers report."""
     layout = LAYOUTS["safetensors" if bag.features.dtype == torch.bfloat16 else "trident"]  # HDF5 has no bfloat16
     path = folder / f"{bag.slide_id}{layout.suffix}"
     with atomic_write(path) as temporary:
@@ -132,7 +126,7 @@ class _SameContentError(Exception):
 
 
 def convert_bag(ref: Openable, *, folder: Path, to: str, dtype: str = "keep", slide_mpp: float | None = None) -> str:
-    """Write a bag in another layout; "kept" where the same file exists already, else "written"."""
+    """Write a bag in another layout; returns "kept" if the same file exists already, else "written"."""
     bag, layout = ref.open(), LAYOUTS[to]
     target = folder / f"{bag.slide_id}{layout.suffix}"
     for file in ref.files:
@@ -151,16 +145,16 @@ def convert_bag(ref: Openable, *, folder: Path, to: str, dtype: str = "keep", sl
 
 def _in_pixels(bag: Bag, mpp: float) -> Bag:
     """The same bag with coordinates in pixels of level 0."""
-    places, spec = bag.places, bag.spec
-    if places is None or spec.coords_unit == "px":
+    spec = bag.spec
+    if bag.places is None or spec.coords_unit == "px":
         return bag
     size = round(spec.size * spec.mpp / mpp) if spec.mpp and spec.size else None
     spec = replace(spec, coords_unit="px", size_level0=size, mpp_level0=mpp)
-    return replace(bag, places=lambda: (places().double() / mpp).round().long(), spec=spec)
+    return replace(bag, places=LoadedCoords((bag.places().double() / mpp).round().long()), spec=spec)
 
 
 def finite_blocks(bag: Bag, dtype: torch.dtype) -> Iterator[Tensor]:
-    """Blocks in the type to be written; NaN and infinite numbers are refused, because nothing that reads features takes them."""
+    """Blocks in the type to be written; NaN and infinite numbers, which all readers refuse, are refused."""
     start = 0
     for block in bag.blocks(BLOCK):
         bad = ~torch.isfinite(block).all(-1)
@@ -187,6 +181,6 @@ def _geometry(bag: Bag) -> dict[str, object]:
         known["target_magnification"] = round(10.0 / spec.mpp, 3)
         if spec.size and spec.size_level0:
             known["level0_magnification"] = round(10.0 / spec.mpp * spec.size_level0 / spec.size, 3)
-        if spec.mpp_level0 is not None:  # as of `panther slides`: the magnifications are rounded, these are not
+        if spec.mpp_level0 is not None:  # as `panther slides` does: unrounded, unlike the magnifications
             known["panther"] = json.dumps({"level0_mpp": spec.mpp_level0, "mpp": spec.mpp}, sort_keys=True)
     return {name: value for name, value in known.items() if value is not None}

@@ -44,7 +44,7 @@ from panther.study.training import StudyRun
 
 
 def evaluate(run: StudyRun, *, work: Work = LOCAL) -> Results:
-    """Judge all predictions of a study."""
+    """Score all predictions of a study."""
     study, population = run.study, run.population
     groups_by = subgroups(study, population)
     judged = [one for trained in run.trained for one in evaluations(trained, population, groups_by)]
@@ -55,8 +55,8 @@ def evaluate(run: StudyRun, *, work: Work = LOCAL) -> Results:
         groups[one.group()] = (*groups.get(one.group(), ()), one)
     real = {key: members for key, members in groups.items() if not members[0].trained.cell.permuted}
     shuffled = [one for trained in run.shuffled for one in evaluations(trained, population, {})]
-    pairs, beside, moved = pairs_against(real, study.reference_row), gain_pairs(real), shuffle_pairs(real, shuffled)
-    sides = dict.fromkeys([*groups.values(), *(side for pair in (*pairs, *beside, *moved) for side in pair.sides)])
+    pairs, gained, moved = pairs_against(real, study.reference_row), gain_pairs(real), shuffle_pairs(real, shuffled)
+    sides = dict.fromkeys([*groups.values(), *(side for pair in (*pairs, *gained, *moved) for side in pair.sides)])
     function = partial(_resampled, number=study.bootstrap)
     resampled = dict(zip(sides, map_all(function, list(sides), "confidence intervals", work), strict=True))
     unmoved = [row.title for row in study.rows if not reads_places(row, study.rows)] if study.shuffle else []
@@ -67,7 +67,7 @@ def evaluate(run: StudyRun, *, work: Work = LOCAL) -> Results:
         _summary(metrics, groups, resampled),
         pd.DataFrame([row for pair in pairs for row in compared(pair, resampled)]),
         run,
-        pd.DataFrame(gains(beside, resampled, _baseline(run))),
+        pd.DataFrame(gains(gained, resampled, _baseline(run))),
         judge_sureness(judged, population, study.bootstrap, work, by_class),
         judge_retrieval(run),
         shuffle_table(groups, moved, unmoved, resampled),
@@ -131,7 +131,7 @@ def _ends(interval: Interval | None, metric: str) -> tuple[float, float]:
 
 
 def _add_selection(table: pd.DataFrame, owners: list[Group], resampled: dict[Group, Resampled]) -> pd.DataFrame:
-    """Of how many rows the best of each test was chosen, and its score and interval corrected for that; without subgroups."""
+    """Number of rows that the best of each test was chosen from, its score and interval corrected for that; without subgroups."""
     columns = ["of_rows", "selected", "selected_low", "selected_high"]
     table[columns] = np.nan
     candidates = np.array([owner in resampled for owner in owners])  # rows on permuted labels are none

@@ -1,14 +1,14 @@
-r"""Predictions of a study beside the truth, and one row of its table against another on the same patients of the same folds.
+r"""Predictions of a study with their targets, and comparisons of two rows of its table on the same patients of the same folds.
 
-What slides add to covariates also has the likelihood-ratio test of two nested Cox models, on patients that neither was trained on:
+The gain of slides over covariates also has the likelihood-ratio test of two nested Cox models, on patients that neither was trained on:
 
 .. math:: \Lambda = 2 \big( \max_{a,\, b \ge 0} \ell(a s_1 + b s_2) - \max_a\, \ell(a s_1) \big)
           \sim \tfrac12 \chi^2_0 + \tfrac12 \chi^2_1
 
-One-sided: a score that predicts the wrong way round (b < 0) adds nothing, however surely it is wrong. Scores of different folds come from
-different models and need not be on one scale of hazard: each fold is a stratum with its baseline hazard, the coefficients are in common.
+One-sided: a score with a negative coefficient (b < 0) adds nothing. Scores of different folds come from different models and need not be
+on one scale of hazard: each fold is a stratum with its baseline hazard, the coefficients are in common.
 
-The shuffle test: how much of each score survives when patches lie at each other's places.
+The shuffle test: how much of each score remains when features are shuffled against coordinates.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +37,7 @@ from panther.study.training import Trained
 
 Group = tuple[Any, ...]  # values of GROUP, part, subgroup and its column: a row of the summary
 WHERE = [*GROUP, "part", "subgroup", "by"]
-FEW = 10  # patients predicted otherwise, below which resamples of them are too coarse for a p-value
+FEW = 10  # patients with different predictions, below which resamples of them are too coarse for a p-value
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,12 +56,12 @@ class Evaluation:
     reference: Any  # training predictions and target
 
     def group(self) -> Group:
-        """Row of the summary this belongs to."""
+        """Row of the summary."""
         columns = self.trained.cell.columns()
         return (*(columns[name] for name in GROUP), self.part, self.subgroup, self.by)
 
     def of(self, rows: np.ndarray) -> "Evaluation":
-        """The same of some of its samples."""
+        """Evaluation of some of its samples."""
         return replace(
             self,
             prediction={name: array[rows] for name, array in self.prediction.items()},
@@ -99,9 +99,9 @@ def evaluations(trained: Trained, population: Population, groups: Mapping[str, p
 
 
 def subgroups(study: Study, population: Population) -> dict[str, pd.Series]:
-    """Group of each sample by each column that is also judged by; empty where it is not known.
+    """Subgroup of each sample by each column of ``evaluate_by``; empty where it is not known.
 
-    With several columns, a group is called by its column too: `sex: female`.
+    With several columns, the name of a subgroup begins with its column: `sex: female`.
     """
     groups = {}
     for column in study.by_columns:
@@ -145,7 +145,7 @@ def _reference_of(key: Group, groups: Iterable[Group], method: str) -> Group | N
 
 
 def aligned(first: Members, second: Members) -> tuple[Members, Members]:
-    """Folds and seeds that both have, in one order, and of these the samples that both have."""
+    """Folds and seeds that both have, in one order, with the samples that both have."""
     a, b = ({(one.trained.fold, one.trained.cell.seed): one for one in side} for side in (first, second))
     pairs = [_of_both(a[k], b[k]) for k in a if k in b]
     return tuple(one for one, _ in pairs if one.ids), tuple(two for _, two in pairs if two.ids)
@@ -162,14 +162,14 @@ def _of_both(one: Evaluation, two: Evaluation) -> tuple[Evaluation, Evaluation]:
 def paired_differences(sides: tuple[Members, Members], resampled: Resamples) -> dict[str, Difference]:
     """Difference of every metric, on the same resamples.
 
-    Where fewer than ten patients are predicted otherwise, the p-value of a metric of predicted classes is at least McNemar's exact one.
+    Where fewer than ten patients have different predictions, the p-value of a metric of predicted classes is at least McNemar's exact one.
     """
     paired, exact = differences(resampled[sides[0]], resampled[sides[1]]), _mcnemar(*sides) or 0.0
     return {name: replace(d, p_value=max(d.p_value, exact)) if name in THRESHOLD else d for name, d in paired.items()}
 
 
 def _mcnemar(first: Members, second: Members) -> float | None:
-    """Exact p-value where few patients are predicted otherwise; each counts once, whatever slides, seeds and models predict it."""
+    """Exact p-value where few patients have different predictions; each counts once, over all slides, seeds and models."""
     won: dict[str, int] = {}
     for one, two in zip(first, second, strict=True):
         if not isinstance(one.target, Classes):
@@ -196,7 +196,7 @@ def compared(pair: Pair, resampled: Resamples) -> Iterable[dict[str, Any]]:
 
 
 def gain_pairs(groups: Mapping[Group, Members]) -> list[Pair]:
-    """Every row that reads covariates beside an embedding, and covariates alone."""
+    """Every row of an embedding with covariates, against covariates alone."""
     pairs = pairs_against(groups, COVARIATES)
     return [pair for pair in pairs if reads_covariates(groups[pair.key][0].trained.cell.method)]
 
@@ -230,13 +230,13 @@ class LikelihoodRatio(NamedTuple):
 
 
 def _likelihood_ratio(both: Members, alone: Members) -> LikelihoodRatio:
-    """Whether the risk with the slide adds to that of covariates alone.
+    """Test whether the risk with the slide adds to that of covariates alone.
 
     Models of several folds were trained on each other's test patients: the ratio over all of them has no known distribution, and no p-value.
     """
     if not isinstance(both[0].target, Survival):
         return LikelihoodRatio(np.nan, np.nan)
-    # the models of all folds predict the same external patients, who count once
+    # the models of all folds predict the same external patients, which count once
     folds = sorted({one.trained.fold for one in both}) if both[0].part == "test" else [None]
     strata = []
     for fold in folds:
@@ -282,7 +282,7 @@ def _largest_likelihood(strata: Sequence[Stratum]) -> tuple[float, np.ndarray]:
 
 
 def shuffle_pairs(groups: Mapping[Group, Members], shuffled: Iterable[Evaluation]) -> list[Pair]:
-    """Every row that was also trained and tested on shuffled tissue, and that, in the folds and shuffles that both have."""
+    """Every row that was also trained and tested on shuffled tissue, against the same on shuffled tissue, in the folds that both have."""
     others: dict[tuple[Group, int], Members] = {}
     for one in shuffled:
         key = one.group(), one.trained.shuffle
@@ -298,9 +298,9 @@ def shuffle_pairs(groups: Mapping[Group, Members], shuffled: Iterable[Evaluation
 def shuffle_table(
     groups: Mapping[Group, Members], pairs: Iterable[Pair], unmoved: Iterable[str], resampled: Resamples
 ) -> pd.DataFrame:
-    """One row per metric of every row of the summary (subgroups left out): the score, that on shuffled tissue, and what is lost.
+    """One row per metric of every row of the summary (without subgroups): the score, that on shuffled tissue, and the loss.
 
-    ``unmoved`` are the methods whose numbers do not depend on where patches lie, and which were therefore not trained again.
+    ``unmoved`` are the methods that do not depend on coordinates, and which were therefore not trained again.
     """
     rows: list[dict[str, Any]] = []
     sides = {pair.key: pair.sides for pair in pairs}

@@ -1,4 +1,4 @@
-"""The study file: one YAML with what is compared, checked before anything runs."""
+"""The study file: one YAML, checked before anything runs."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +12,6 @@ from pydantic import BaseModel, Field, StrictBool, ValidationError, model_valida
 from panther.aggregators import aggregators
 from panther.cohort.covariates import CovariateEntry
 from panther.cohort.spec import STRICT, Seed, SplitSpec, TaskSpec
-from panther.cohort.splits import SCHEMES
 from panther.cohort.targets import Kind
 from panther.errors import InputError, listed, plain, suggestion
 from panther.evaluation.metrics import SHOWN, metric_problem
@@ -86,11 +85,11 @@ class Study(BaseModel):
     training: dict[str, Any] = {}  # settings of training, over the paper's
     mil_training: dict[str, Any] = {}  # the same for supervised networks
     covariates: list[CovariateEntry] = []  # clinical columns, as rows alone and beside embeddings
-    evaluate_by: str | list[str] | None = None  # columns whose values are also judged by themselves
+    evaluate_by: str | list[str] | None = None  # columns whose subgroups are also evaluated
     reference: str | None = None  # method (its title) that others are compared with; the first by default
     metrics: Annotated[list[Metric], UNIQUE] | None = None  # those of the printed tables; all are in the results
-    retrieval: bool | list[Annotated[Count, Field(le=1000)]] = False  # whether, or at which k, neighbours are judged
-    shuffle: bool | Annotated[Count, Field(le=100)] = False  # whether, or how often, all is repeated on shuffled tissue
+    retrieval: bool | list[Annotated[Count, Field(le=1000)]] = False  # whether, or at which k, retrieval is evaluated
+    shuffle: bool | Annotated[Count, Field(le=100)] = False  # whether, or how often, to repeat on shuffled tissue
     prediction_sets: Literal["overall", "by-class"] = "overall"  # whether they hold their level in each class
     permuted: StrictBool = False  # whether the reference is also trained and tested on permuted labels
     bootstrap: Annotated[int, Field(ge=0)] = 1000
@@ -106,7 +105,7 @@ class Study(BaseModel):
 
     @model_validator(mode="after")
     def _possible(self) -> "Study":
-        """What depends on several keys."""
+        """Checks of several keys together."""
         for name in () if self.embeddings else ("features", "methods"):
             if not getattr(self, name):
                 raise ValueError(f"{name}: is empty; there is nothing to compare")
@@ -115,7 +114,7 @@ class Study(BaseModel):
             for loss in losses:
                 _under(where, check_loss, loss.name, loss.options, self.kind)
         for where, entries in (("methods", self.rows), ("heads", self.heads), ("losses", self.losses or [])):
-            _under(where, _refuse_alike, entries)
+            _under(where, _refuse_duplicates, entries)
         for where, settings in (("training", self.training), ("mil_training", self.mil_training)):
             base = preset(usual_preset(self.kind, network=where == "mil_training"))
             _under(where, changed, base.train, settings)
@@ -130,9 +129,7 @@ class Study(BaseModel):
         return self
 
     def _check_splits(self) -> None:
-        """A scheme that exists, a table to split, and a folder for every external feature set."""
-        if isinstance(self.splits, SplitSpec) and (scheme := self.splits.scheme) not in SCHEMES:
-            raise ValueError(f"splits.scheme: there is no {scheme!r}; {suggestion(scheme, SCHEMES)}")
+        """A table to split, and a folder for every external feature set."""
         if not isinstance(self.splits, Path) and self.table is None:
             raise ValueError("table: is needed to make splits; or give a folder of split tables as `splits`")
         for name, cohort in self.external.items():
@@ -157,24 +154,24 @@ class Study(BaseModel):
 
     @property
     def neighbours(self) -> tuple[int, ...]:
-        """Numbers of neighbours at which retrieval is judged; none by default."""
+        """Numbers of neighbours at which retrieval is evaluated; none by default."""
         if isinstance(self.retrieval, bool):
             return AT if self.retrieval else ()
         return tuple(sorted(set(self.retrieval)))
 
     @property
     def by_columns(self) -> list[str]:
-        """Columns whose values are judged by themselves."""
+        """Columns whose subgroups are also evaluated."""
         return [self.evaluate_by] if isinstance(self.evaluate_by, str) else list(self.evaluate_by or ())
 
     @property
     def kind(self) -> Kind:
-        """What kind of target is predicted."""
+        """Kind of the target."""
         return self.task.kind
 
     @property
     def rows(self) -> list[Named]:
-        """What is compared: the methods, precomputed vectors, covariates alone and beside each."""
+        """Rows of the comparison: methods, precomputed vectors, covariates alone and with each of them."""
         return rows_of(self.methods, self.embeddings, bool(self.covariates))
 
     @property
@@ -194,7 +191,7 @@ class Study(BaseModel):
         return list(self.losses or [Named(name=USUAL_LOSS[self.kind])])
 
     def probes(self) -> list[Named]:
-        """Losses that the head `probe` is fitted with: those of the study that have a closed form, else the usual one."""
+        """Losses of the head `probe`: those of the study that have a closed form, else the usual one."""
         closed = dict.fromkeys(loss.name for loss in self.losses or [] if loss.name in PROBES)
         return [Named(name=name) for name in closed or [USUAL_LOSS[self.kind]]]
 
@@ -228,7 +225,7 @@ class Study(BaseModel):
                     )
 
     def untrained_losses(self) -> list[str]:
-        """A note about each kind of row that is not trained with the losses of the study."""
+        """A note for each kind of row that is not trained with the losses of the study."""
         names, notes = [loss.name for loss in self.losses or []], []
         lacking = [name for name in dict.fromkeys(names) if name not in PROBES]
         if lacking and any(head.name == PROBE for head in self.heads):
@@ -245,18 +242,18 @@ class Study(BaseModel):
         return notes
 
 
-def _refuse_alike(entries: Sequence[Named]) -> None:
+def _refuse_duplicates(entries: Sequence[Named]) -> None:
     """Refuse entries with the same settings, and different ones under the same title."""
     keys, titles = [entry.key() for entry in entries], [entry.title for entry in entries]
     for position, title in enumerate(titles):
         if keys[position] in keys[:position]:
-            raise InputError(f"{title!r} stands twice with the same settings, expected once")
+            raise InputError(f"{title!r} is repeated with the same settings")
         if title in titles[:position]:
-            raise InputError(f"two with different settings are called {title!r}; give each a label")
+            raise InputError(f"{title!r} is the title of two with different settings; give each a label")
 
 
 def _check_same(where: str, names: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Refuse an external cohort that has more or less than the study."""
+    """Refuse an external cohort with other names than the study."""
     for name in sorted(set(names) - set(expected)):
         raise ValueError(f"{where}: the study has no {name!r}; {suggestion(name, expected)}")
     if missing := sorted(set(expected) - set(names)):
@@ -264,7 +261,7 @@ def _check_same(where: str, names: Mapping[str, Any], expected: Mapping[str, Any
 
 
 def _under(where: str, check: Callable[..., Any], *values: Any) -> None:
-    """Run a check; what it refuses names the key."""
+    """Run a check; its error names the key."""
     try:
         check(*values)
     except InputError as error:
@@ -332,7 +329,7 @@ def _on_disk(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return {**content, "features": {"features": features}}
 
 
-# keys of several types -> what they may be; pydantic would name the types one by one
+# expected values of keys of several types; pydantic would name the types one by one
 EITHER = {
     "retrieval": "true, false, or numbers of neighbours from 1 to 1,000, e.g. [1, 5]",
     "shuffle": "true, false, or how often, from 1 to 100",
@@ -348,7 +345,7 @@ KEYS: dict[str, Sequence[str]] = {  # below a key of the study; elsewhere those 
 
 
 def format_problem(error: ValidationError) -> str:
-    """One problem, a mistyped key before all others: the key, what was found, what was expected."""
+    """One problem, a mistyped key before all others: key, found value, expected value."""
     first: dict[Any, Any] = {}  # of a key of several types, the problem of the whole value
     for problem in sorted(error.errors(), key=lambda one: len(one["loc"])):
         loc = problem["loc"]
@@ -377,7 +374,7 @@ def format_problem(error: ValidationError) -> str:
 
 
 def _either(parts: Sequence[Any]) -> str | None:
-    """What may stand in that place of a study file, where it may be of several types."""
+    """Expected values of a key of several types; None for other keys."""
     if len(parts) == 1:
         return EITHER.get(str(parts[0]))
     # features: {ENCODER: ...}, of the study or of an external cohort

@@ -1,8 +1,8 @@
 """The jobs of a study (prototypes, embeddings, models), how they are run stage by stage, and the files that they leave in the cache.
 
-What a job makes depends on its fields alone and is stored under a name that is the hash of all of them, so a killed study resumes and nothing
-stale is reused. Jobs that read the same bags walk over them together: a bag is read as often for a large grid as for a small one. A stored
-file is read before it is used again; a damaged one is reported, removed and made anew.
+The result of a job depends on its fields alone and is stored under the hash of all of them, so a killed study resumes and nothing stale is
+reused. Jobs that read the same bags share one walk over them: a large grid reads a bag as often as a small one. A stored file is read before
+it is used again; a damaged one is reported, removed and made anew.
 """
 
 import json
@@ -73,13 +73,13 @@ class PrototypeJob(StudyJob):
     encoder: str
     bags: tuple[Openable, ...]
     settings: KMeansSettings
-    all_bags: tuple[Openable, ...] = ()  # whose sites the prototypes must know, where they are centred by site
+    all_bags: tuple[Openable, ...] = ()  # of all sites, where features are centred by site
     sites: Sites | None = None
 
 
 @dataclass(frozen=True)
 class BlockSource:
-    """A representation with its prototypes (a file), or with the space of the features (or vectors) that it is made of."""
+    """A representation with its prototypes (a file), or with the space of its features (or vectors)."""
 
     method: Named
     prototypes: Path | None = None
@@ -133,16 +133,16 @@ class JoinedJob(StudyJob):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ModelJob(StudyJob):
-    """Train one cell in one fold and predict every part of it; the result are the predictions (.npz)."""
+    """Train one cell in one fold and predict every part of it; the result is the predictions (.npz)."""
 
     stage, kind = "models", "predictions"
     model: Path
     recipe: TrainingRecipe
     parts: Parts
     prototypes: Path | None  # of a single method that has them
-    embeddings: Path | None  # of methods without a network ...
-    blocks: tuple[BlockSource, ...]  # ... what these are
-    bags: Mapping[str, Openable]  # ... or what a network reads
+    embeddings: Path | None  # input of methods without a network ...
+    blocks: tuple[BlockSource, ...]  # ... and their parts
+    bags: Mapping[str, Openable]  # input of networks
     spec: PatchSpec  # what the training patches have in common
 
     @property
@@ -161,7 +161,7 @@ class ModelJob(StudyJob):
             except TensorFileError:  # damaged: the training starts anew
                 checkpoint.unlink()
         recipe = self.recipe
-        if recipe.training.device == "cpu":  # the study says nothing else
+        if recipe.training.device == "cpu":  # the default
             recipe = replace(recipe, training=replace(recipe.training, device=device))
         data: Bags | Embedded
         if self.embeddings is None:
@@ -178,7 +178,7 @@ class ModelJob(StudyJob):
 def write_rows(
     path: Path, names: Sequence[str], vectors: np.ndarray, failures: Mapping[str, str] | None = None
 ) -> None:
-    """Write a matrix (n, D); the names of its rows, and why others are missing, into the .json beside it, first."""
+    """Write a matrix (n, D), after the names of its rows and the failures of others in the .json beside it."""
     write_json(path.with_suffix(".json"), {"samples": list(names), "failures": dict(failures or {})})
     write_array(path, vectors)
 
@@ -193,7 +193,7 @@ def load_embeddings(path: Path) -> tuple[np.ndarray, list[str]]:
 
 
 def load_failures(path: Path) -> dict[str, str]:
-    """Samples that stored embeddings lack, and why; none where the file does not exist."""
+    """Failures of stored embeddings, by sample; none where the file does not exist."""
     return dict(read_json(path.with_suffix(".json"))["failures"]) if path.exists() else {}
 
 
@@ -227,7 +227,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
 
 
 def discard_damaged(kind: str, path: Path) -> str | None:
-    """Remove a stored result that cannot be read; returns a note about it, None where it is sound or does not exist."""
+    """Remove a stored result that cannot be read; returns a note, or None where it is sound or does not exist."""
     if not path.exists():
         return None
     try:
@@ -239,7 +239,7 @@ def discard_damaged(kind: str, path: Path) -> str | None:
     return None
 
 
-Failure = tuple[StudyJob, str]  # a job whose files cannot be made, and why
+Failure = tuple[StudyJob, str]  # a job that failed, and the reason
 
 
 def _prototypes(jobs: Sequence[PrototypeJob], work: Work) -> Iterator[Failure]:

@@ -1,6 +1,4 @@
-"""What a study file is made of: methods, heads and losses with settings, splits, vectors, external cohorts; the rows of its table, and a cell
-of its grid.
-"""
+"""Entries of a study file (methods, heads and losses with settings, splits, vectors, external cohorts), rows of its table, cells of its grid."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
@@ -23,11 +21,11 @@ from panther.storage.clinical import Columns
 
 T = TypeVar("T", bound=Hashable)
 LABEL = {"type": ["string", "null"]}
-NOT_NAMED = "given"  # encoder of vectors that are of no encoder in particular
+NOT_NAMED = "given"  # encoder of vectors without one
 
 
 def _schema_of(known: list[str], *more: dict[str, Any]) -> WithJsonSchema:
-    """Schema for editors: one of the known names, alone or with settings; or what else there may be."""
+    """Schema for editors: one of the known names, alone or with settings, or one of ``more``."""
     name = {"type": "string", "enum": known}
     settings = {"type": "object", "properties": {"name": name, "label": LABEL}}
     return WithJsonSchema({"anyOf": [name, {**settings, "required": ["name"]}, *more]})
@@ -44,7 +42,7 @@ def _as_method(value: Any) -> Any:
 
 
 def _checked(check: Any) -> AfterValidator:
-    """Name and settings, tried before anything runs."""
+    """Validator of name and settings."""
 
     def run(entry: Named) -> Named:
         check(entry.name, entry.options)
@@ -54,10 +52,10 @@ def _checked(check: Any) -> AfterValidator:
 
 
 def refuse_repeated(values: list[T]) -> list[T]:
-    """Refuse what stands twice in a list."""
+    """Refuse repeated values."""
     for position, value in enumerate(values):
         if value in values[:position]:
-            raise InputError(f"{value!r} stands twice, expected once")
+            raise InputError(f"{value!r} is repeated")
     return values
 
 
@@ -108,7 +106,7 @@ class VectorFile(Strict):
 
     path: Path
     key: str | None = None  # `obsm/X_titan` of an .h5ad, the column with the names of a table
-    level: Level | None = None  # what a vector stands for; by default what the names match
+    level: Level | None = None  # of each vector; by default the one that the names match
 
 
 def _by_encoder(value: Any) -> Any:
@@ -146,7 +144,7 @@ class Excluded(Strict):
 
 
 class Cell(Strict):
-    """One row of the comparison; it is trained once per fold."""
+    """One combination of the grid; it is trained once per fold."""
 
     encoder: str
     method: Named
@@ -171,27 +169,27 @@ class Cell(Strict):
 
 
 def rows_of(methods: Sequence[Named], embeddings: Embeddings, covariates: bool = False) -> list[Named]:
-    """Every row: the methods, then precomputed vectors; with covariates, these alone, and beside every row that is an embedding."""
+    """Every row: methods, then precomputed vectors; with covariates, these alone, and concatenated to every embedding."""
     rows = [*methods, *(Named(name=PRECOMPUTED, options={"name": name}, label=name) for name in embeddings)]
     if not covariates:
         return rows
     alone = [row for row in rows if row.name not in networks and not reads_covariates(row)]
-    return [*rows, Named(name=COVARIATES), *map(_beside_covariates, alone)]
+    return [*rows, Named(name=COVARIATES), *map(_with_covariates, alone)]
 
 
-def _beside_covariates(row: Named) -> Named:
+def _with_covariates(row: Named) -> Named:
     of = row.options["of"] if row.name == CONCAT else [row.title]
     return Named(name=CONCAT, options={"of": [*of, COVARIATES]}, label=f"{row.title} + {COVARIATES}")
 
 
 def reads_covariates(row: Named) -> bool:
-    """Whether covariates are among what stands side by side in a row."""
+    """Whether a row is a concatenation with covariates."""
     of = row.options.get("of") if row.name == CONCAT else None
     return isinstance(of, list) and COVARIATES in of
 
 
 def parts_of(row: Named, rows: Sequence[Named]) -> tuple[Named, ...]:
-    """What stands side by side in a row: itself, or what a concatenation names."""
+    """Parts of a row: itself, or those of a concatenation."""
     if row.name != CONCAT:
         return (row,)
     known = {one.title: one for one in rows}
@@ -199,12 +197,12 @@ def parts_of(row: Named, rows: Sequence[Named]) -> tuple[Named, ...]:
 
 
 def is_of_patches(row: Named) -> bool:
-    """Whether it is made of the features of patches."""
+    """Whether a row is made of the features of patches."""
     return row.name not in UNMADE
 
 
 def encoders_of(row: Named, rows: Sequence[Named], features: Sequence[str], embeddings: Embeddings) -> list[str]:
-    """Encoders for which a row can be made, in the order of the study; vectors of no named encoder serve all."""
+    """Encoders for which a row can be made, in the order of the study; vectors without an encoder serve all."""
     parts = parts_of(row, rows)
     files = [embeddings.get(part.options["name"], {}) for part in parts if part.name == PRECOMPUTED]
     named = list(dict.fromkeys(encoder for by_encoder in files for encoder in by_encoder))
@@ -215,7 +213,7 @@ def encoders_of(row: Named, rows: Sequence[Named], features: Sequence[str], embe
 
 
 def check_rows(rows: Sequence[Named], features: Sequence[str]) -> None:
-    """Refuse concatenations of what is not there, and methods on patches where the study has none."""
+    """Refuse concatenations of unknown rows, and methods on patches where the study has none."""
     for row in rows:
         if row.name == CONCAT:
             _check_concat(row, rows)

@@ -1,4 +1,4 @@
-"""Which jobs a study is made of. Every job's file is named by the hash of what it depends on; those of the shuffle test have shuffled bags."""
+"""Jobs of a study. Files are named by the hash of all that they depend on; jobs of the shuffle test have shuffled bags."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -37,7 +37,7 @@ from panther.types import Bag, FeatureSpace, Openable, Rows
 
 
 class Features(NamedTuple):
-    """What a study knows about one bag before it begins."""
+    """Summary of one bag."""
 
     patches: int
     content: str  # hash of all numbers
@@ -229,17 +229,17 @@ class Plan:
 
 
 def reads_places(row: Named, rows: Sequence[Named]) -> bool:
-    """Whether anything that stands in a row of a study depends on coordinates, or on the order of patches.
+    """Whether a part of a row depends on coordinates, or on the order of patches.
 
-    For all others it is part of their contract, which is tested, that shuffling leaves their numbers exactly as they are.
+    The contract of all others, which is tested, is that shuffling leaves their numbers exactly as they are.
     """
     for part in filter(is_of_patches, parts_of(row, rows)):
         if part.name in networks:
             depends = not networks.entry(part.name).metadata.permutation_invariant
         else:
             method = made_by(part)
-            about = aggregators.entry(method.name).metadata
-            depends = about.reads_places(method.options) or about.permutation_invariant is not True
+            metadata = aggregators.entry(method.name).metadata
+            depends = metadata.reads_places(method.options) or metadata.permutation_invariant is not True
         if depends:
             return True
     return False
@@ -249,12 +249,12 @@ def reads_places(row: Named, rows: Sequence[Named]) -> bool:
 class Shuffled:
     """A slide, or the slides of a patient, with features shuffled against coordinates within each slide.
 
-    Coordinates keep their order in the file and get other features. That is the same as to give every patch a new place and to bring the rows
-    into the order of these places: a method that reads coordinates, or the order of rows, sees the outline of the tissue as it was, nothing else.
+    Coordinates keep their order and get other features. That is the same as moving every patch to new coordinates and sorting the rows by them:
+    for a method that reads coordinates, or the order of rows, only the outline of the tissue remains.
     """
 
     ref: Openable
-    repeat: int  # another one is another shuffle
+    repeat: int  # number of the shuffle
 
     @property
     def sample(self) -> str:
@@ -267,7 +267,7 @@ class Shuffled:
         return self.ref.files
 
     def open(self) -> Bag:
-        """Patches at shuffled places; in memory, as stored, once they are read."""
+        """Patches with shuffled features; in memory, as stored, once they are read."""
         bag = self.ref.open()
         seed = int(hash_of(["shuffle", self.sample, self.repeat]), 16)
         return replace(bag, features=ShuffledRows(bag.features, bag.lengths or (len(bag),), seed))
@@ -275,7 +275,7 @@ class Shuffled:
 
 @dataclass(frozen=True)
 class ShuffledRows:
-    """Rows (N, d), those of each slide in an order that the seed alone decides."""
+    """Rows (N, d), permuted within each slide by the seed alone."""
 
     rows: Rows
     lengths: tuple[int, ...]  # patches of each slide

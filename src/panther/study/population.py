@@ -1,4 +1,4 @@
-"""Slides and patients of a study: samples with features, precomputed vectors and target, the splits, and external cohorts."""
+"""Slides or patients of a study: features, precomputed vectors, targets, splits and external cohorts."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -57,7 +57,7 @@ class Population:
     splits: tuple[Split, ...]
     bags: Mapping[str, Mapping[str, Openable]]  # encoder -> sample -> its slides
     notes: tuple[str, ...]
-    vectors: Mapping[Key, SampleVectors] = field(default_factory=dict)  # precomputed, of those who have one
+    vectors: Mapping[Key, SampleVectors] = field(default_factory=dict)  # precomputed
     problems: Mapping[str, str] = field(default_factory=dict)  # feature sets that cannot be used -> message
     missing: Mapping[str, str] = field(default_factory=dict)  # slides of the tables that cannot be used -> message
 
@@ -90,7 +90,7 @@ class _Inputs:
 
     table: ClinicalTable
     listings: Mapping[str, Listing]  # by encoder
-    vectors: Mapping[Key, tuple[SlideVectors, Level]]  # and what a vector stands for
+    vectors: Mapping[Key, tuple[SlideVectors, Level]]  # and the level of each vector
     problems: Mapping[str, str]
 
     def slides(self) -> set[str]:
@@ -154,7 +154,7 @@ def gather(study: Study, without: Collection[str] = ()) -> Population:
 
 
 def _read(cohort: Study | External, table: ClinicalTable, study: Study, without: Collection[str]) -> _Inputs:
-    """Features and vectors of a cohort, and why some cannot be used; one that does not exist is a mistake in the study."""
+    """Features and vectors of a cohort, and problems of those that cannot be used; one that does not exist is refused."""
     reading = Reading(allow_mixed_resolution=study.allow_mixed_resolution)
     listings: dict[str, Listing] = {}
     vectors: dict[Key, tuple[SlideVectors, Level]] = {}
@@ -184,13 +184,13 @@ def _read(cohort: Study | External, table: ClinicalTable, study: Study, without:
 
 
 def _title(key: Key) -> str:
-    """What messages call precomputed vectors."""
+    """Name of precomputed vectors in messages."""
     name, encoder = key
     return name if encoder == NOT_NAMED else f"{name} ({encoder})"
 
 
 def _level(title: str, read: SlideVectors, explicit: Level | None, who: Identities) -> Level:
-    """Whether names are those of slides or of patients: as the study says, else as more of them are."""
+    """Whether names are those of slides or of patients: by the study, else the more frequent."""
     names = set(read.names)
     matches: dict[Level, int] = {"slide": len(names & set(who.slide)), "patient": len(names & set(who.patient))}
     level = explicit or read.level or ("patient" if matches["patient"] > matches["slide"] else "slide")
@@ -205,7 +205,7 @@ def _level(title: str, read: SlideVectors, explicit: Level | None, who: Identiti
 def _vectors_of(
     title: str, read: SlideVectors, of: Level, cohort: Cohort, level: Level
 ) -> tuple[SampleVectors, str, str]:
-    """Vectors of samples, a note about them, and a message about samples without one (empty: all have one)."""
+    """Vectors of samples, a note about them, and a message about samples without one, or ''."""
     if of == "patient" and level == "slide":
         raise InputError(
             f"{read.source}: {title} has vectors of patients, but the study predicts slides; use `level: patient`."
@@ -227,7 +227,7 @@ def _vectors_of(
 
 
 def _with_inputs(population: Population, cohort: Cohort, inputs: _Inputs, level: Level) -> Population:
-    """Population with the precomputed vectors of a cohort, and with what its slides lack."""
+    """Population with the precomputed vectors of a cohort and the slides that cannot be used."""
     source, vectors, notes = cohort.report.source, dict(population.vectors), list(population.notes)
     missing = {**population.missing}
     missing |= {slide: without_features(slide, source) for slide in cohort.report.missing_features}
@@ -248,7 +248,7 @@ def _with_inputs(population: Population, cohort: Cohort, inputs: _Inputs, level:
 
 
 def _splits(study: Study, cohort: Cohort, files: SplitFiles | None) -> tuple[list[Split], list[str]]:
-    """Splits as the study says, and notes about them."""
+    """Splits of a study, and notes about them."""
     if files is not None:
         splits, report = assign(files, cohort, study.columns)
         return splits, list(report.notes)

@@ -1,4 +1,4 @@
-"""Results of a study: tables, predictions, the models that were tested, and a record of what they were made with."""
+"""Results of a study: tables, predictions, the tested models, and a record of versions, samples and files."""
 
 import platform
 import shutil
@@ -31,8 +31,8 @@ from panther.version import __version__
 
 FORMAT = 1  # raised when a reader of the old format would misread the new one
 RECORD, COHORT, MODELS, STUDY = RECORDS = "run.json", "cohort.csv", "models.csv", "study.json"
-WRITTEN = (*TABLES, *RECORDS)  # what a study writes into its folder, beside the cache and the models
-GROUP = ["encoder", "method", "head", "loss", "n_prototypes", "train_size"]  # what a row of the summary stands for
+WRITTEN = (*TABLES, *RECORDS)  # files of a study beside the cache and the models
+GROUP = ["encoder", "method", "head", "loss", "n_prototypes", "train_size"]  # of a row of the summary
 SHAPE = {"packages": dict, "tables": dict, "folds": list, "trained": list, "notes": list, "failures": dict}
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pandas", "h5py", "anndata")
 
@@ -54,15 +54,15 @@ class Results:
     run : StudyRun
         Samples, what failed, and the folder with models, prototypes and embeddings.
     failures : dict
-        Samples left out of the study, and what else failed: a message for each.
+        Samples left out of the study, and other failures: a message for each.
     gains : DataFrame
-        What each embedding adds to the study's covariates, on the same patients; empty where it has none.
+        Gain of each embedding over the study's covariates, on the same patients; empty without covariates.
     sureness : mapping
         Of classes and values: tables `calibration`, `reliability` and `prediction_sets`.
     retrieval : mapping
         With that key of the study: tables `retrieval` and `retrieval_comparisons`, whether the nearest training slides have the label.
     shuffle : DataFrame
-        With that key of the study: how much of each score survives when patches lie at each other's places.
+        With that key of the study: how much of each score remains on shuffled tissue.
     """
 
     metrics: pd.DataFrame
@@ -77,7 +77,7 @@ class Results:
 
     @property
     def failures(self) -> dict[str, str]:
-        """What failed, and which samples were left out: a message for each."""
+        """Failures, and samples left out: a message for each."""
         return self.run.failures
 
     def model(self, fold: int = 0, **cell: Any) -> Model:
@@ -88,7 +88,7 @@ class Results:
         fold : int
             Which fold, from 0.
         **cell
-            Which cell of the grid, as the tables name it: `method`, `head`, `encoder`, `loss`, `n_prototypes`, `train_size`, `seed`; only those
+            Cell of the grid, by columns of the tables: `method`, `head`, `encoder`, `loss`, `n_prototypes`, `train_size`, `seed`; only those
             that differ between the models of a fold are needed.
         """
         return load_model(self._chosen(fold, cell).model)
@@ -104,7 +104,7 @@ class Results:
         return {"summary": summary.to_dict("records"), "files": files}
 
     def table(self) -> str:
-        """The summary as Markdown: methods down, tests across; what shuffling tissue cost, where the study has it."""
+        """The summary as Markdown: methods down, tests across; the shuffle test, where the study has it."""
         lines = [*shuffle_sentences(self.shuffle, self.run.study.shown), *self._warnings()]
         return markdown(self.summary, self.run.study.shown) + "".join(f"- {sentence}\n" for sentence in lines)
 

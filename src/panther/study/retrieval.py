@@ -1,4 +1,4 @@
-"""How well neighbours share the label in a study: test slides are queries, training slides are searched, in every fold."""
+"""Retrieval in a study: test slides are queries, training slides are searched, in every fold."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -15,13 +15,13 @@ from panther.study.jobs import load_embeddings
 from panther.study.tables import RETRIEVAL
 from panther.study.training import StudyRun, Trained
 
-KEY = ("encoder", "method", "n_prototypes")  # what distinguishes representations
+KEY = ("encoder", "method", "n_prototypes")  # of a representation
 
 
 def judge_retrieval(run: StudyRun) -> dict[str, pd.DataFrame]:
     """Tables `retrieval` and `retrieval_comparisons` of every representation; none without the key `retrieval`.
 
-    Of several training sizes and seeds the first is judged. The reference method is compared on the angle between vectors.
+    Of several training sizes and seeds the first is evaluated. The reference method is compared on the angle between vectors.
     """
     at = run.study.neighbours
     if not at:
@@ -45,9 +45,9 @@ def _judged(run: StudyRun, part: str, at: Sequence[int]) -> dict[str, list[Queri
     population, target = run.population, run.population.target
     assert isinstance(target, Classes)
     for title, fold, embeddings in _representations(run):
-        split, there = population.splits[fold], set(embeddings.samples)
+        split, embedded = population.splits[fold], set(embeddings.samples)
         sides = split.test.get(part, ()), (*split.train, *split.val)  # queries, and slides that are searched
-        names = [[name for name in side if name in there] for side in sides]
+        names = [[name for name in side if name in embedded] for side in sides]
         if not all(names):
             continue
         queries, known = map(embeddings.take, names)
@@ -65,7 +65,7 @@ def _judged(run: StudyRun, part: str, at: Sequence[int]) -> dict[str, list[Queri
 
 
 def _representations(run: StudyRun) -> Iterator[tuple[str, int, Embeddings]]:
-    """Every matrix of embeddings once, with its fold and what it is called."""
+    """Every matrix of embeddings once, with its title and fold."""
     chosen: dict[tuple[object, ...], Trained] = {}
     first = run.trained[0].cell
     for trained in run.trained:
@@ -92,7 +92,7 @@ def _title(key: tuple[object, ...], several: Mapping[str, bool]) -> str:
 
 
 def _opened(trained: Trained, matrix: np.ndarray, samples: Sequence[str]) -> Embeddings:
-    """Embeddings of the cache; PANTHER's whole mixtures are known as such."""
+    """Embeddings of the cache; those of PANTHER with mixture weights."""
     method = trained.cell.method
     whole = method.name == "panther" and aggregators.entry("panther").metadata.tokens(method.options)
     count = trained.cell.n_prototypes if whole else 0

@@ -1,4 +1,4 @@
-"""How sure a study's models are, and whether their probabilities are right: calibration, prediction sets.
+"""Calibration and prediction sets of a study's models.
 
 A fold's probabilities are calibrated on its validation part. Where there is none, the test patients of the other folds serve: each was
 predicted by a model that had not seen them. An external cohort's are calibrated on the test part of the same model.
@@ -6,7 +6,7 @@ predicted by a model that had not seen them. An external cohort's are calibrated
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from typing import Any
 
 import numpy as np
@@ -62,9 +62,7 @@ def _calibrator(one: Evaluation, same_cell: Sequence[Evaluation], by_class: bool
     if not members:
         return None
     prediction = {name: np.concatenate([other.prediction[name] for other in members]) for name in members[0].prediction}
-    target = members[0].target
-    for other in members[1:]:
-        target = target.followed_by(other.target)  # type: ignore[arg-type]
+    target = reduce(lambda a, b: a.followed_by(b), (other.target for other in members))  # type: ignore[arg-type]
     patients = np.concatenate([np.array(other.patients) for other in members])
     rows = np.flatnonzero(~np.isin(patients, np.array(one.patients)))  # repeated splits test a patient more than once
     try:
@@ -102,11 +100,11 @@ class Pooled:
 
     @property
     def variants(self) -> dict[str, np.ndarray]:
-        """Probabilities of the model as they are, and calibrated where that is possible."""
+        """Probabilities of the model, raw, and calibrated where that is possible."""
         return {"raw": self.raw} | ({} if self.calibrated is None else {"calibrated": self.calibrated})
 
     def events(self, p: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Probabilities, and whether they came true: of the predicted class, and of each class (of two only the second)."""
+        """Probabilities and outcomes of the predicted class, and of each class (of two only the second)."""
         classes = (1,) if len(self.names) == 2 else range(len(self.names))
         return {
             PREDICTED: cal.confidence(self.truth, p),
@@ -167,7 +165,7 @@ def tables_of(pooled: Pooled, number: int) -> dict[str, list[Row]]:
 
 
 def _measure(pooled: Pooled, counts: np.ndarray) -> dict[Any, np.ndarray]:
-    """Everything that gets an interval, by its table and what distinguishes it there."""
+    """Everything that gets an interval, by table and row."""
     values: dict[Any, np.ndarray] = {}
     if pooled.sets is not None:
         for group, rows in pooled.groups.items():
@@ -229,7 +227,7 @@ def _sets(pooled: Pooled, limits: Intervals) -> Iterator[Row]:
 
 
 def _of_share(interval: Interval, patients: int) -> Interval:
-    """A share with its interval; where all or none came true, resampling sees no error, and the exact binomial bound stands in."""
+    """A share with its interval; at 0 or 1, where resamples do not vary, with the exact binomial bound."""
     if interval.value == 1:
         return replace(interval, low=exact_lower(patients))
     return replace(interval, high=1 - exact_lower(patients)) if interval.value == 0 else interval

@@ -48,7 +48,7 @@ def layout(summary: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
 
 
 def verdicts(summary: pd.DataFrame, metrics: list[str]) -> list[str]:
-    """For each test and metric the best rows, ties included, and what perfect scores do not show."""
+    """For each test and metric the best rows, with ties, and notes on perfect scores."""
     shown = summary[(summary["subgroup"] == "") & summary["metric"].isin(metrics)]
     shown = shown.assign(row=row_names(shown, varying_factors(shown)))
     lines = []
@@ -70,7 +70,7 @@ def verdicts(summary: pd.DataFrame, metrics: list[str]) -> list[str]:
 
 
 def below_chance(references: pd.DataFrame, predictions: pd.DataFrame, metrics: list[str]) -> list[str]:
-    """Rows of reference whose score is below chance, from which differences overstate."""
+    """Reference rows with a score below chance, which inflate differences."""
     shown = references[(references["subgroup"] == "") & references["metric"].isin(metrics)]
     lines = []
     for (_, row), name in zip(shown.iterrows(), row_names(shown, varying_factors(shown)), strict=True):
@@ -84,7 +84,7 @@ def below_chance(references: pd.DataFrame, predictions: pd.DataFrame, metrics: l
 
 
 def one_class(predictions: pd.DataFrame) -> list[str]:
-    """Rows that predict one and the same class for all patients, in half of the folds or more."""
+    """Rows that predict one class for all patients, in half of the folds or more."""
     if "predicted" not in predictions:
         return []
     lines, varying = [], varying_factors(predictions)
@@ -100,7 +100,7 @@ def one_class(predictions: pd.DataFrame) -> list[str]:
 
 
 def markdown(summary: pd.DataFrame, metrics: list[str]) -> str:
-    """Mean (± std over folds and seeds) and the 95 % interval over patients, and how to read it."""
+    """Mean (± std over folds and seeds) and the 95 % interval over patients, with notes."""
     table = layout(summary, metrics)
     lines = ["| method | " + " | ".join(table.columns) + " |", "|---" * (len(table.columns) + 1) + "|"]
     for name, cells in _cells(table, " (±{:.3f})", "-", ("**{}**", "<u>{}</u>"), with_limits=True):
@@ -156,7 +156,7 @@ def write_tables(tables: Mapping[str, pd.DataFrame], folder: Path, metrics: list
 
 
 def varying_factors(table: pd.DataFrame) -> list[str]:
-    """Factors that tell rows apart beside method and head."""
+    """Factors that differ between rows, beside method and head."""
     return [name for name in FACTORS if (table[name][~table[name].isin(DOES_NOT_APPLY)]).nunique() > 1]
 
 
@@ -166,7 +166,7 @@ def row_names(table: pd.DataFrame, varying: list[str]) -> list[str]:
 
 
 def row_suffix(row: Mapping[str, Any] | pd.Series, varying: list[str]) -> str:
-    """What follows the method in the name of a row: its head, and the factors that vary."""
+    """Head and varying factors, which follow the method in the name of a row."""
     head = "" if row["head"] == "own" else f" + {row['head']}"
     extra = ", ".join(f"{FACTORS[name]} {row[name]}" for name in varying if row[name] not in DOES_NOT_APPLY)
     return head + (f" [{extra}]" if extra else "")
@@ -182,7 +182,7 @@ EXACTLY = "exactly all of it survives, because where patches lie is not read"
 
 
 def shuffle_verdict(row: pd.Series) -> str:
-    """Effect of shuffling on a score, as the end of a sentence."""
+    """Effect of shuffling on a score, in words."""
     if row["shuffles"] == 0:
         return EXACTLY
     lost, low, high = row["difference"], row["ci_low"], row["ci_high"]

@@ -44,11 +44,11 @@ class StudyRun:
     study: Study
     population: Population
     trained: list[Trained]
-    failures: dict[str, str]  # what could not be done -> message
-    patches: dict[str, dict[str, int]]  # encoder -> slide or patient -> how many
+    failures: dict[str, str]  # by job, file or sample
+    patches: dict[str, dict[str, int]]  # encoder -> slide or patient -> number
     folder: Path
     notes: tuple[str, ...] = ()  # of this run only: damaged files of its cache
-    shuffled: tuple[Trained, ...] = ()  # the same on shuffled tissue, of rows that read where patches lie
+    shuffled: tuple[Trained, ...] = ()  # rows that depend on coordinates, on shuffled tissue
 
 
 def train_all(study: Study, folder: Path, work: Work = LOCAL) -> StudyRun:
@@ -85,7 +85,7 @@ def train_all(study: Study, folder: Path, work: Work = LOCAL) -> StudyRun:
     if any(missing.values()):
         counts = ", ".join(f"{missing[stage]:,} of {len(todo):,} {stage}" for stage, todo in stages.items() if todo)
         note(f"{len(population.splits)} folds; to be computed: {counts}")
-    broken: set[Path] = set()  # files that will never be
+    broken: set[Path] = set()  # files that cannot be made
     for stage, todo in stages.items():
         broken |= {job.path for job in todo.values() if broken & set(job.inputs)}
         jobs = [job for job in todo.values() if job.path not in broken and not job.done]
@@ -93,13 +93,13 @@ def train_all(study: Study, folder: Path, work: Work = LOCAL) -> StudyRun:
             failures[f"{stage}: {job.title}"] = f"{job.title}: {reason}"
             broken.add(job.path)
     done = [t for t in trained if t.predictions not in broken]
-    as_it_is, shuffled = ([t for t in done if bool(t.shuffle) == other] for other in (False, True))
-    if not as_it_is:
+    unshuffled, shuffled = ([t for t in done if bool(t.shuffle) == other] for other in (False, True))
+    if not unshuffled:
         raise InputError(f"No model could be trained. {next(iter(failures.values()), '')}")
     notes = _not_embedded(stages["embeddings"].values(), failures)
     population = replace(population, notes=(*population.notes, *notes))
     patches = {encoder: {name: bag.patches for name, bag in known.items()} for encoder, known in features.items()}
-    return StudyRun(study, population, as_it_is, failures, patches, folder, tuple(damaged), tuple(shuffled))
+    return StudyRun(study, population, unshuffled, failures, patches, folder, tuple(damaged), tuple(shuffled))
 
 
 def _gather_readable(
@@ -125,7 +125,7 @@ def _gather_readable(
 
 
 def _not_embedded(jobs: Iterable[StudyJob], failures: dict[str, str]) -> list[str]:
-    """Add to ``failures`` samples that methods could not embed, now or when the stored embeddings were made; returns how many, as notes."""
+    """Add samples that methods could not embed, now or in an earlier run, to ``failures``; returns notes with their numbers."""
     lost: dict[str, dict[str, int]] = defaultdict(dict)  # embeddings -> sample that they lack -> of how many
     reasons: dict[tuple[str, str], list[str]] = defaultdict(list)  # sample and why -> embeddings
     for job in jobs:
@@ -152,7 +152,7 @@ def _first(reasons: Mapping[str, str]) -> str:
 def _scan(
     encoder: str, bags: Mapping[str, Openable], fingerprints: Path, work: Work, reads_coords: bool
 ) -> tuple[dict[str, Features], dict[str, str]]:
-    """Size and content of every bag, read only where its files have changed, and why others cannot be used."""
+    """Summary of every bag, read only where its files have changed, and failures of others."""
     try:
         infos, failed = scan_bags(list(bags.values()), work)
     except InputError as error:  # bags of two encoders, half and half

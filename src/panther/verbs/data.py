@@ -51,22 +51,22 @@ def inspect(
     members = {path: files_of(path) for path in paths}
     with open_work(workers, [BagRef(str(path), tuple(inside)) for path, inside in members.items()]) as work:
         for path, inside in members.items():
-            found, failed = survey_all(path, inside, deep=deep, work=work.on_cpu())
-            files |= {str(file): about for file, about in found.items()}
-            problems |= failed
+            contents, failures = survey_all(path, inside, deep=deep, work=work.on_cpu())
+            files |= {str(file): about for file, about in contents.items()}
+            problems |= failures
     warn_left_out("Files with problems", problems)
     return Contents(" ".join(map(str, paths)), files)
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What files hold."""
+    """Descriptions of files."""
 
     path: str
     files: dict[str, dict[str, Any]]
 
     def to_lines(self) -> list[str]:
-        """One line per group of similar files; a single file with all that is known."""
+        """One line per group of similar files, or all fields of a single file."""
         if len(self.files) == 1:
             ((file, about),) = self.files.items()
             return [file, *(f"  {name:<11} {value}" for name, value in about.items() if name != "problem")]
@@ -76,9 +76,9 @@ class Contents:
         lines = [f"{self.path}: {len(self.files)} files"]
         for label, members in sorted(groups.items(), key=lambda item: -len(item[1])):
             patches = [about["patches"] for about in members if "patches" in about]
-            counted = f", {sum(patches):,} patches ({min(patches):,} to {max(patches):,} per slide)" if patches else ""
+            total = f", {sum(patches):,} patches ({min(patches):,} to {max(patches):,} per slide)" if patches else ""
             empty = f", {patches.count(0)} with zero patches" if 0 in patches else ""
-            lines.append(f"  {len(members):>6} {label}{counted}{empty}")
+            lines.append(f"  {len(members):>6} {label}{total}{empty}")
         return lines
 
     def to_json(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def convert(
     workers: p.Workers = "auto",
     part: p.Part = "",
 ) -> Text:
-    """Write bags in another layout; files appear whole, and those that are the same already are kept.
+    """Write bags in another layout; existing files with the same content are kept.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def convert(
     slide_mpp : float, optional
         Resolution of the slides at level 0, um/px: coordinates in micrometres (STAMP) become pixels.
     encoder_name : str, optional
-        Encoder of the features, where the files name another or none.
+        Encoder of the features, if the files name another or none.
     workers : int or str, default="auto"
         Worker processes (1: this process, 0: one per core), or a Dask cluster, ``"tcp://HOST:PORT"`` or ``"slurm:OPTIONS.yaml"``.
     part : str, optional
@@ -163,11 +163,11 @@ def convert(
     listing = list_bags(source, leave_out=output, reading=Reading(encoder_name))
     check_writable_folder(output)
     refs = part_of(listing.refs, part)
-    one = partial(convert_bag, folder=output, to=to, dtype=dtype, slide_mpp=slide_mpp)
+    write = partial(convert_bag, folder=output, to=to, dtype=dtype, slide_mpp=slide_mpp)
     with open_work(workers, refs) as work:
-        values, failures = collect(one, refs, "converting", work.on_cpu())
+        values, failures = collect(write, refs, "converting", work.on_cpu())
     if to in ("npy", "clam"):
-        note(f"{to}: has no place for {'coordinates' if to == 'npy' else 'the encoder and the size of patches'}")
+        note(f"{to}: cannot hold {'coordinates' if to == 'npy' else 'the encoder and the size of patches'}")
     warn_left_out("Not converted", {**listing.problems, **failures})
     done = Counter(values.values())
     line = f"{done['written']} bags written as {to}, {done['kept']} were there already"
@@ -191,7 +191,7 @@ class Step:
 
 @verb("status", PANEL)
 def status(folder: Annotated[Path, p.option(metavar="FOLDER")]) -> "Status":
-    """Count what is done, failed (with reasons) and left in a job or study folder; nothing is changed.
+    """Count items that are done, failed (with reasons) and left in the folder of a job or study.
 
     Parameters
     ----------
@@ -223,7 +223,7 @@ RECORD, PLAN = "run.json", Path("cache", "plan.json")
 
 @dataclass(frozen=True)
 class Status:
-    """How far a job or a study is."""
+    """Progress of a job or study."""
 
     steps: Sequence[Step]
 
@@ -245,14 +245,14 @@ def _steps_of_job(folder: Path, rows: list[dict[str, str]]) -> Iterator[Step]:
 
     names = {row["slide"] for row in rows}
     failed = {row["slide"]: row["reason"] for row in rows if row["status"] in ("failed", PARTLY)}
-    places = {"tissue": folder / "contours_geojson"} | {
-        f"{place.parent.name}/{place.name}": place
-        for place in sorted(folder.glob("*/*"))
-        if place.name == "patches" or place.name.startswith("features_")
+    steps = {"tissue": folder / "contours_geojson"} | {
+        f"{path.parent.name}/{path.name}": path
+        for path in sorted(folder.glob("*/*"))
+        if path.name == "patches" or path.name.startswith("features_")
     }
-    for step, place in places.items():
-        if place.is_dir():
-            files = (path.name.removesuffix(".geojson").removesuffix(".h5") for path in place.iterdir())
+    for step, output in steps.items():
+        if output.is_dir():
+            files = (path.name.removesuffix(".geojson").removesuffix(".h5") for path in output.iterdir())
             done = {file.removesuffix("_patches") for file in files} & names - failed.keys()
             yield Step(step, len(names), len(done), failed)
 

@@ -62,7 +62,7 @@ def embed_cohort(
     allow_mixed_resolution : bool
         Whether patches of different resolutions are accepted.
     output
-        File to write: .h5ad (AnnData), .npz, or .mixtures.npz (prob, mean and cov of every slide).
+        File to write: .h5ad (AnnData, which other commands read); or for NumPy .npz, or .mixtures.npz (prob, mean and cov of every slide).
     dtype : str, default="float32"
         Type of the stored numbers.
     workers : int or str, default="auto"

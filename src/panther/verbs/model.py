@@ -149,7 +149,7 @@ def train(
     cohort = make_cohort(clinical, task, [ref.sample for ref in listing.refs])
     clinic, notes = None, []
     if covariates:
-        clinic = Clinic(cohort, [as_covariate(one) for one in covariates])
+        clinic = Clinic(cohort, [as_covariate(column) for column in covariates])
         notes = clinic.check(recipe)
     bags = cohort.join_bags(listing)
     with open_work(workers, bags, device=device) as work:
@@ -264,8 +264,8 @@ def predict(
     if isinstance(model, Path):
         trained_task(trained, model)  # refused with the name of the file
     columns = Columns(slide_column, patient_column, site_column)
-    places = p.parse_pairs(embeddings or ()) if isinstance(embeddings, list) else embeddings or {}
-    vectors = open_vectors(trained, features, places, table, split, columns)
+    paths = p.parse_pairs(embeddings or ()) if isinstance(embeddings, list) else embeddings or {}
+    vectors = open_vectors(trained, features, paths, table, split, columns)
     bags = features if reads_patches(trained) else next(iter(vectors.values()), features)
     reading = Reading(encoder_name, allow_mixed_resolution)
     selection = select_slides(bags, table, split, reading=reading, columns=columns)

@@ -104,14 +104,14 @@ def fit_prototypes(
     from panther.prototypes import KMeansSettings, fit_bags
     from panther.prototypes.centre import sites_by
     from panther.storage.bags import Reading
-    from panther.storage.clinical import Columns, select_training_slides
+    from panther.storage.clinical import Columns, select_slides
     from panther.storage.prototypes import save_prototypes
     from panther.store import check_output
 
     count = 16 if n_prototypes == "auto" else n_prototypes
     settings = KMeansSettings(count, seed, sample, share, restarts, passes, normalise, pca, memory_gb, centre)
     reading, columns = Reading(encoder_name, allow_mixed_resolution), Columns(slide_column, patient_column, site_column)
-    chosen = select_training_slides(features, table, split, reading=reading, columns=columns)
+    chosen = select_slides(features, table, split, reading=reading, columns=columns, training=True)
     if output is not None:
         check_output(output, chosen.refs, table)
     sites = sites_by(chosen.table) if centre == "site" else None
@@ -208,13 +208,13 @@ def choose_c(
     from panther.prototypes import KMeansSettings
     from panther.prototypes.choose import compare_numbers
     from panther.storage.bags import Reading
-    from panther.storage.clinical import Columns, select_training_slides
+    from panther.storage.clinical import Columns, select_slides
     from panther.storage.tables import write_spreadsheet
     from panther.store import check_output
 
     settings = KMeansSettings(seed=seed, sample=sample, share=share, restarts=restarts, normalise=normalise)
     reading, columns = Reading(encoder_name, allow_mixed_resolution), Columns(slide_column, patient_column, site_column)
-    chosen = select_training_slides(features, table, split, reading=reading, columns=columns)
+    chosen = select_slides(features, table, split, reading=reading, columns=columns, training=True)
     if plot is not None:
         from panther.charts.style import check_picture
 
@@ -305,7 +305,7 @@ def shift(
     Parameters
     ----------
     embeddings : path
-        Embeddings with proportions, .h5ad or .npz.
+        Embeddings with proportions, .h5ad.
     site_column, patient_column : str, optional
         Columns of the embeddings, by default `tissue_source_site` and `case_id`; without patients samples count by themselves.
     label : str, optional

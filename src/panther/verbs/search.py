@@ -37,12 +37,12 @@ def similar(
     max_side: p.MaxSide = 1024,
     output: p.OutputFolder = None,
 ) -> "SimilarSlides":
-    """Find the slides of other patients that are most like one slide, and say why.
+    """Find the most similar slides of other patients, with reasons.
 
     Parameters
     ----------
     embeddings : EmbeddingTable, AnnData or path
-        Embeddings of the cohort (`.h5ad`, searched on disk, or `.npz`), or vectors of a slide encoder.
+        Embeddings of the cohort (`.h5ad`, searched on disk), or vectors of a slide encoder.
     query : str, path or bag
         A slide of the embeddings by its name; or a new slide's features (a file, a bag or an array), with ``prototypes``.
     k : int, default=10
@@ -159,7 +159,7 @@ def retrieval(
     Parameters
     ----------
     embeddings : EmbeddingTable, AnnData, path, list of paths, or mapping of names to them
-        Embeddings (.h5ad or .npz), or vectors of slide encoders; several are compared with the first, on the slides that all have.
+        Embeddings (.h5ad), or vectors of slide encoders; several are compared with the first, on the slides that all have.
     table : path or DataFrame, optional
         Clinical table with the label; by default the embeddings' columns.
     label : str
@@ -216,20 +216,19 @@ def retrieval(
     columns = Columns(slide_column, patient_column, site_column)
     cohort, notes = labelled_slides(opened, table, task, columns, with_sites=leave_site_out)
     judged = {}
-    for name, one in opened.items():
+    for name, representation in opened.items():
+        rows = rows_of(cohort, representation)
         for way in on or (None,):
             title = f"{name} on {way}" if on and len(on) > 1 else name
-            queries = judge(
-                searchable(rows_of(cohort, one), way), cohort, sorted(set(at)), leave_site_out=leave_site_out
-            )
+            queries = judge(searchable(rows, way), cohort, sorted(set(at)), leave_site_out=leave_site_out)
             if missing := len(cohort) - len(queries.ids):
                 notes.append(
                     f"{title}: {missing} of {len(cohort)} slides are no queries: no other patient has their label"
                 )
             judged[title] = queries
-    if any(len(one.ids) == 0 for one in judged.values()):
+    if any(len(queries.ids) == 0 for queries in judged.values()):
         raise InputError(f"label: no slide has a slide of another patient with the same {label}")
-    notes += [problem for one in opened.values() for problem in one.problems]
+    notes += [problem for representation in opened.values() for problem in representation.problems]
     result = Retrieval(*summarise(judged, classes_of(cohort).names, bootstrap, seed), tuple(notes))
     if output is not None:
         write_table(output, result.summary)

@@ -269,11 +269,12 @@ class SlideBags(Mapping[str, "Bag"]):
 
 def _load(path: Path) -> "Bag":
     """Bag in memory, of a temporary file."""
-    from panther.storage.readers import Held, open_bag
+    from panther.rows import LoadedCoords
+    from panther.storage.readers import open_bag
     from panther.types import Bag
 
     bag = open_bag(path)
-    places = None if bag.places is None else Held(bag.places())
+    places = None if bag.places is None else LoadedCoords(bag.places())
     return Bag(bag.slide_id, bag.features[:], places, bag.spec, bag.encoder)
 
 

@@ -25,12 +25,12 @@ def demo(
     full: bool = False,
     seed: p.Seed = 0,
 ) -> None:
-    """Draw synthetic slides and run every command on them, from tissue to the report; offline, each one printed.
+    """Draw synthetic slides and run every command on them, from tissue to the report; offline, commands are printed.
 
     Parameters
     ----------
     folder : path
-        Folder to work in; run again to go on.
+        Output folder; run again to resume.
     patients : int, default=60
         Synthetic patients, at least 18; 60 take some minutes on two cores.
     full : bool
@@ -49,7 +49,7 @@ def demo(
 
 @verb("doctor", "Start")
 def doctor() -> "Examination":
-    """Show what this machine has, what is missing and how to get it.
+    """Show the packages, devices and memory of this machine, and how to install what is missing.
 
     Returns
     -------
@@ -66,26 +66,24 @@ class Finding(NamedTuple):
 
     what: str
     found: str
-    remedy: str | None = None  # None: all is well
+    remedy: str | None = None  # None: no problem
 
 
 @dataclass(frozen=True)
 class Examination:
-    """What a machine has."""
+    """Packages and resources of a machine."""
 
     findings: Sequence[Finding]
 
     def to_lines(self) -> list[str]:
         """Lines for people."""
-        return [
-            f"{'ok' if one.remedy is None else '--'} {one.what:<14} {one.found}"
-            + (f"  ->  {one.remedy}" if one.remedy else "")
-            for one in self.findings
-        ]
+        states = [("ok", "") if remedy is None else ("--", f"  ->  {remedy}") for _, _, remedy in self.findings]
+        findings = zip(states, self.findings, strict=True)
+        return [f"{state} {what:<14} {found}{remedy}" for (state, remedy), (what, found, _) in findings]
 
     def to_json(self) -> dict[str, Any]:
         """The same for programs."""
-        return {"findings": [one._asdict() for one in self.findings]}
+        return {"findings": [finding._asdict() for finding in self.findings]}
 
 
 PACKAGES = {

@@ -42,7 +42,7 @@ def run_study(
     -------
     Results
         Tables `metrics`, `summary`, `comparisons` and `predictions`; the models that were tested, `results.model(fold=0, method="panther")`;
-        `failures`, who was left out and why, of which a warning tells.
+        `failures`, a message for each sample that was left out, also given as a warning.
 
     Examples
     --------

@@ -94,9 +94,7 @@ class Guard:
     any_address: bool = False
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
     session: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)  # content of the cookie
-    cookie: str = field(
-        default_factory=lambda: f"panther-{secrets.token_hex(4)}"
-    )  # differs between viewers on one host
+    cookie: str = field(default_factory=lambda: f"panther-{secrets.token_hex(4)}")  # its name, one for each viewer
     framed_by: tuple[str, ...] = ()  # origins of notebooks that may show it in a frame
 
     def check(self) -> Response | None:

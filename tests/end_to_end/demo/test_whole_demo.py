@@ -123,33 +123,15 @@ def test_no_patient_and_no_site_is_on_both_sides_of_a_split(demo):
 
 def test_every_method_is_in_the_results(demo):
     text = (demo.folder / "subtype" / "table.md").read_text()
-    for name in (
-        "PANTHER All",
-        "PANTHER WA",
-        "PANTHER Top",
-        "PANTHER Bottom",
-        "OT",
-        "H2T",
-        "ProtoCounts",
-        "DeepSets",
-        "ABMIL",
-    ):
+    readouts = ("PANTHER All", "PANTHER WA", "PANTHER Top", "PANTHER Bottom")
+    for name in (*readouts, "OT", "H2T", "ProtoCounts", "DeepSets", "ABMIL"):
         assert f"| {name}" in text
 
 
 def test_the_report_holds_every_part(demo, names):
     page = (demo.folder / "report.html").read_text()
-    for part in (
-        "cohort",
-        "splits",
-        "results",
-        "curves",
-        "prototypes",
-        "mixtures",
-        "maps",
-        "tissue-classes",
-        "attribution",
-    ):
+    parts = ("cohort", "splits", "results", "curves", "prototypes", "mixtures", "maps", "tissue-classes", "attribution")
+    for part in parts:
         assert f'id="panel-{part}"' in page
     for name in set(names.values()):
         assert name in page

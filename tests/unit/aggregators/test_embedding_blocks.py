@@ -18,7 +18,6 @@ from panther.models.blocks import Block
 from panther.models.settings import Named
 from panther.statistics.neighbours import neighbourhood
 from panther.storage.bags import as_bags, concatenate, list_bags
-from panther.storage.readers.base import Held
 from panther.types import Bag, PatchSpec, Prototypes
 from panther.verbs.embed import embed_cohort
 
@@ -34,7 +33,7 @@ def corners(count: int, step: float = STEP) -> np.ndarray:
 
 def a_bag(name: str = "s", count: int = 60, coords: np.ndarray | None = None, spec: PatchSpec = KNOWN) -> Bag:
     where = torch.from_numpy(corners(count) if coords is None else coords)
-    return Bag(name, mixture_bag(count, D, C, seed=len(name))[0], Held(where), spec)
+    return Bag(name, mixture_bag(count, D, C, seed=len(name))[0], where, spec)
 
 
 def space_of(bag: Bag, **options: object) -> torch.Tensor:
@@ -67,11 +66,11 @@ def test_the_numbers_are_those_of_the_posteriors() -> None:
 
 def test_order_of_rows_and_half_precision_change_nothing() -> None:
     bag, order = a_bag(), torch.randperm(60, generator=torch.Generator().manual_seed(0))
-    shuffled = replace(bag, features=bag.features[order], places=Held(bag.places()[order]))
+    shuffled = replace(bag, features=bag.features[order], places=bag.places()[order])
     torch.testing.assert_close(space_of(shuffled), space_of(bag), rtol=0, atol=1e-5)
     half = replace(bag, features=bag.features.half())
     torch.testing.assert_close(space_of(half), space_of(bag), rtol=0, atol=0.05)
-    moved = replace(bag, places=Held(bag.places()[order]))
+    moved = replace(bag, places=bag.places()[order])
     assert (space_of(moved) - space_of(bag)).abs().max() > 0.05
 
 
@@ -118,7 +117,7 @@ def test_a_slide_without_coordinates_fails_and_the_others_continue() -> None:
     with pytest.raises(InputError, match="coordinates hold NaN"):
         space_of(a_bag(coords=bad))
     scattered = np.arange(60)[:, None] * [700, 900]
-    with pytest.raises(InputError, match="slide s: The file does not tell the patches' size"):
+    with pytest.raises(InputError, match="slide s: the size of patches is unknown"):
         space_of(a_bag(coords=scattered, spec=PatchSpec()))
 
 

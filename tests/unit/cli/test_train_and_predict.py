@@ -172,7 +172,7 @@ def test_columns_of_any_name_can_be_trained_on_and_scored(panther, here):
     panther("train", "features", "-o", "risk.model", "--split", "train", "-C", 4, *columns, *given)
     out, _ = panther("predict", "risk.model", "features", "--split", "test", "-o", "risk.csv", *given)
     assert "c-index 0." in out
-    assert "whose outcome is known from weeks and died (1 = event): event " in out
+    assert "outcome from weeks and died (1 = event): event " in out
     sure = {"familiarity", "rare_patches", "sureness"}
     assert set(rows_of(here / "risk.csv")[0]) == {"sample", "risk", *sure, "time", "event"}
     renamed = pd.read_csv("table.csv", dtype=str).rename(columns={"weeks": "T", "died": "D"})

@@ -45,10 +45,10 @@ def test_labels_are_read_in_numbers_and_words_and_may_be_missing():
         ({"a": ["1", "0", "2"]}, {"labels": ["a"]}, ["a says 2"]),
         ({"a": ["1", "1", ""]}, {"labels": ["a"]}, ["label a: yes for all 2"]),
         ({"a": ["1", "0", ""], "b": ["", "", ""]}, {"labels": ["a", "b"]}, ["label b: not known of any"]),
-        ({"a": ["1", "0", ""]}, {"labels": ["a", "a"]}, ["'a' stands twice"]),
+        ({"a": ["1", "0", ""]}, {"labels": ["a", "a"]}, ["'a' is repeated"]),
     ],
 )
-def test_what_cannot_be_learned_from_is_a_sentence(columns, task, words):
+def test_unusable_targets_are_refused_by_name(columns, task, words):
     with pytest.raises(InputError) as refused:
         load_cohort(table(3, **columns), **task)
     assert all(word in str(refused.value) for word in words)
@@ -61,7 +61,7 @@ def test_slides_of_a_patient_with_different_values_are_refused():
     assert len(load_cohort(given, value="v", level="slide")) == 3
 
 
-def test_folds_hold_small_and_large_values_alike():
+def test_folds_balance_small_and_large_values():
     values = np.random.default_rng(0).exponential(10, 100)
     cohort = load_cohort(table(100, v=values.astype(str)), value="v")
     tests = [cohort.positions(split.test["test"]) for split in make_splits(cohort, k=5)]
@@ -70,7 +70,7 @@ def test_folds_hold_small_and_large_values_alike():
 
 
 @pytest.mark.parametrize("scheme", ["kfold", "site-kfold"])
-def test_folds_hold_every_label_alike(scheme):
+def test_folds_balance_every_label(scheme):
     rng = np.random.default_rng(1)
     chance = [0.5, 0.2, 0.1]
     labels = {f"g{k}": (rng.random(200) < p).astype(int).astype(str) for k, p in enumerate(chance)}

@@ -1,4 +1,4 @@
-"""Clinical tables become cohorts: found by habit, counted aloud, refused in one sentence."""
+"""Clinical tables become cohorts: usual columns, reports and refusals."""
 
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def test_patients_and_sites_are_read_from_tcga_barcodes(csv):
     assert any("barcodes" in line for line in cohort.report.sentences())
 
 
-def test_missing_labels_and_features_are_counted_and_said(csv):
+def test_the_report_counts_missing_labels_and_features(csv):
     path = csv("slide_id,case_id,label\n1,p,a\n2,q,\n3,r,b\n4,s,[Not Available]\n5,t,a\n5,t,a\n")
     cohort = make_cohort(read_clinical(path), TaskSpec(**LABEL), {"1", "2", "3", "99"})
     report = cohort.report
@@ -61,7 +61,7 @@ def test_missing_labels_and_features_are_counted_and_said(csv):
     assert "2 rows were dropped: no label." in report.sentences()
 
 
-def test_labelled_patients_without_a_slide_column_are_told_where_no_features_fit(csv):
+def test_the_refusal_of_unmatched_features_names_a_missing_slide_column(csv):
     read = read_clinical(csv("sldie_id,case_id,label\n1,p,a\n2,q,b\n"))
     with pytest.raises(InputError, match=r"the features say '1'\. .* has no slide column: .* if 'sldie_id' is meant"):
         make_cohort(read, TaskSpec(**LABEL), {"1", "2"})
@@ -75,39 +75,23 @@ def test_slides_of_other_parts_of_a_split_are_not_called_unlabelled(csv):
 
 
 @pytest.mark.parametrize(
-    ("header", "rows", "outcome", "said"),
+    ("status", "rows", "column", "meaning"),
     [
-        ("x_censorship", ("1", "0", "1"), {"time": "days", "censorship": "x_censorship"}, "(1 = censored): 1 events"),
-        ("x_censorship", ("1.0", "0.0", "1.0"), {"time": "days", "event": "x_censorship"}, "(1 = event): 2 events"),
-        (
-            "vital_status",
-            ("Alive", "Dead", "alive"),
-            {"time": "days", "event": "vital_status"},
-            "(Dead = event): 1 events",
-        ),
-        (
-            "vital_status",
-            ("Alive", "Dead", "alive"),
-            {"time": "days", "censorship": "vital_status"},
-            "(Dead = event): 1 events",
-        ),
-        ("x", ("0:LIVING", "1:DECEASED", "0:LIVING"), {"time": "days", "event": "x"}, "(1:DECEASED = event): 1 events"),
-        ("x", ("False", "True", "False"), {"time": "days", "event": "x"}, "(1 = event): 1 events"),
+        ("x_censorship", ("1", "0", "1"), "censorship", "(1 = censored): 1 events"),
+        ("x_censorship", ("1.0", "0.0", "1.0"), "event", "(1 = event): 2 events"),
+        ("vital_status", ("Alive", "Dead", "alive"), "event", "(Dead = event): 1 events"),
+        ("vital_status", ("Alive", "Dead", "alive"), "censorship", "(Dead = event): 1 events"),
+        ("x", ("0:LIVING", "1:DECEASED", "0:LIVING"), "event", "(1:DECEASED = event): 1 events"),
+        ("x", ("0:DiseaseFree", "1:Recurred/Progressed", ""), "event", "(1:Recurred/Progressed = event): 1 events"),
+        ("x", ("False", "True", "False"), "event", "(1 = event): 1 events"),
     ],
 )
-def test_the_polarity_of_censorship_is_said_aloud(csv, header, rows, outcome, said):
-    lines = "".join(f"{i},{10 + i},{status}\n" for i, status in enumerate(rows))
-    cohort = load_cohort(csv(f"slide_id,days,{header}\n{lines}"), **outcome)
-    assert said in cohort.report.outcome
-    assert cohort.report.outcome.startswith(f"days and {header} (")
-    assert cohort.target.event[1] == (said != "(1 = event): 2 events")
-    np.testing.assert_array_equal(cohort.target.time, [10, 11, 12])
-
-
-def test_words_of_other_events_than_death_are_told_as_they_are_written(csv):
-    text = "slide_id,DFS_MONTHS,DFS_STATUS\n1,5,1:Recurred/Progressed\n2,6,0:DiseaseFree\n3,7,0:DiseaseFree\n"
-    outcome = load_cohort(csv(text), survival="dfs").report.outcome
-    assert outcome.startswith("DFS_MONTHS and DFS_STATUS (1:Recurred/Progressed = event): 1 events among 3")
+def test_the_report_states_the_polarity_of_the_status(csv, status, rows, column, meaning):
+    lines = "".join(f"{i},{10 + i},{cell}\n" for i, cell in enumerate(rows))
+    cohort = load_cohort(csv(f"slide_id,days,{status}\n{lines}"), time="days", **{column: status})
+    assert cohort.report.outcome.startswith(f"days and {status} {meaning}")
+    assert cohort.target.event[1] == (meaning != "(1 = event): 2 events")
+    np.testing.assert_array_equal(cohort.target.time, [10, 11, 12][: len(cohort)])
 
 
 def test_patients_that_differ_only_in_case_are_noted(csv):
@@ -118,7 +102,7 @@ def test_patients_that_differ_only_in_case_are_noted(csv):
     assert "P1 and p1 differ only in upper and lower case and count as two patients (2 such in all)" in notes[0]
 
 
-def test_a_reversed_polarity_is_doubted(csv):
+def test_a_reversed_polarity_is_noted(csv):
     text = "slide_id,os_survival_days,os_event,vital_status\n1,5,1,Alive\n2,6,1,Alive\n3,7,0,Dead\n"
     assert any("reversed" in line for line in load_cohort(csv(text), survival="os").report.sentences())
 
@@ -129,6 +113,8 @@ def test_a_reversed_polarity_is_doubted(csv):
         ("dss_survival_days,dss_censorship", {"survival": "dss"}),
         ("OS.time,OS", {"survival": "os"}),
         ("PFI_MONTHS,PFI_STATUS", {"survival": "pfi"}),
+        ("DFS_MONTHS,DFS_STATUS", {"survival": "dfs"}),
+        *((f"os_months,os_{status}", {"survival": "os"}) for status in ("event", "status", "censorship")),
         ("survival_months,censorship", {"time": "survival_months"}),
         ("dfi_survival_days,dfi_censorship", {"time": "dfi_survival_days"}),
     ],
@@ -153,7 +139,7 @@ def test_columns_may_be_named(csv):
     assert [(s.id, s.slides, s.site) for s in cohort.samples] == [("p", ("01", "02"), "9"), ("q", ("03",), "8")]
 
 
-def test_a_data_frame_and_parquet_say_the_same_as_the_csv(csv, tmp_path):
+def test_a_data_frame_and_parquet_are_read_as_the_csv(csv, tmp_path):
     text = "slide_id,case_id,days,event\n1,p,5,1\n2,q,7.5,0\n3,r,,0\n"
     frame = pd.read_csv(csv(text))
     frame.to_parquet(tmp_path / "t.parquet")
@@ -165,7 +151,7 @@ def test_a_data_frame_and_parquet_say_the_same_as_the_csv(csv, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "outcome", "said"),
+    ("text", "outcome", "culprit"),
     [
         ("slide_id,label\n1,a\n2,a\n", LABEL, "all 2 samples are of one class, a"),
         ("slide_id,label\n1,\n2,NA\n", LABEL, "none of the 2 rows has the label"),
@@ -198,16 +184,19 @@ def test_a_data_frame_and_parquet_say_the_same_as_the_csv(csv, tmp_path):
         ("slide_id,os_survival_days,died,dss_days\n1,5,1,4\n", {"event": "died"}, "several endpoints, dss, os"),
     ],
 )
-def test_bad_input_is_refused_in_one_sentence_that_names_it(csv, text, outcome, said):
-    with pytest.raises(InputError, match=said) as caught:
+def test_bad_input_is_refused_in_one_line_that_names_it(csv, text, outcome, culprit):
+    with pytest.raises(InputError, match=culprit) as caught:
         load_cohort(csv(text), **outcome)
     assert "t.csv" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_features_of_another_cohort_are_refused(csv):
-    with pytest.raises(InputError, match="none of the 2 labelled slides has features"):
-        load_cohort(csv("slide_id,label\n1,a\n2,b\n"), **LABEL, bags={"x": np.zeros((3, 2), np.float32)})
+@pytest.mark.parametrize(
+    ("bags", "culprit"), [({"x": np.zeros((3, 2), np.float32)}, "'x'"), ([], "list of features is empty")]
+)
+def test_features_of_another_cohort_are_refused(csv, bags, culprit):
+    with pytest.raises(InputError, match=culprit):
+        load_cohort(csv("slide_id,label\n1,a\n2,b\n"), **LABEL, bags=bags)
 
 
 @pytest.mark.parametrize(
@@ -240,19 +229,3 @@ def test_features_of_a_patient_are_one_bag_and_y_is_as_scikit_learn_takes_it(csv
     survival = load_cohort(str(path), **TIMES, columns={"site": "label"})
     np.testing.assert_array_equal(survival.y, [[5, 1], [6, 0], [9, 1]])
     assert survival.sites.tolist() == ["x", "y", "y"]
-
-
-def test_a_label_and_an_endpoint_at_once_and_no_features_at_all_are_sentences(csv):
-    path = csv("slide_id,case_id,label,os_survival_days,os_censorship\n1,a,x,3,0\n2,b,y,4,1\n")
-    with pytest.raises(InputError, match="one of label, survival"):
-        load_cohort(path, label="label", survival="os")
-    with pytest.raises(InputError, match="list of features is empty"):
-        load_cohort(path, label="label", bags=[])
-
-
-@pytest.mark.parametrize("status", ["os_event", "os_status", "os_censorship"])
-def test_months_in_small_letters_are_a_usual_name(tmp_path, status):
-    rows = [f"s{k},p{k},{k + 1},{k % 2}" for k in range(8)]
-    (tmp_path / "t.csv").write_text("\n".join([f"slide_id,case_id,os_months,{status}", *rows]) + "\n")
-    cohort = load_cohort(tmp_path / "t.csv", survival="os")
-    assert len(cohort.samples) == 8

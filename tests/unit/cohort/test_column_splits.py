@@ -39,12 +39,12 @@ def test_with_validation_the_next_fold_validates(table):
     assert not set(splits[0].val) & set(splits[0].train)
 
 
-def test_a_column_that_says_train_and_test_is_one_split(table):
+def test_a_column_of_train_and_test_is_one_split(table):
     ((split,), _) = splits_of(table, "split")
-    said = table.groupby("case_id")["split"].first()
-    assert set(split.test["test"]) == set(said.index[said == "test"])
-    assert set(split.val) == set(said.index[said == "Validation"])
-    assert set(split.train) == set(said.index[said == "train"])
+    part = table.groupby("case_id")["split"].first()
+    assert set(split.test["test"]) == set(part.index[part == "test"])
+    assert set(split.val) == set(part.index[part == "Validation"])
+    assert set(split.train) == set(part.index[part == "train"])
     with pytest.raises(InputError, match="leave out `val`"):
         splits_of(table, "split", val=True)
 
@@ -54,7 +54,7 @@ def test_numbers_that_a_spreadsheet_made_decimals_are_the_same_folds(table):
     assert len(splits_of(table, "fold")[0]) == 3
 
 
-def test_who_has_no_fold_is_used_nowhere_and_that_is_said(table):
+def test_samples_without_a_fold_are_left_out_and_noted(table):
     table.loc[table["case_id"] == "P005", "fold"] = "NA"
     splits, notes = splits_of(table, "fold")
     assert all("P005" not in ids for split in splits for ids in split.parts().values())

@@ -1,4 +1,4 @@
-"""Columns of one endpoint that contradict each other, or the vital status: refused or doubted, never chosen in silence."""
+"""Columns of one endpoint that contradict each other, or the vital status: refused or noted."""
 
 import numpy as np
 import pandas as pd
@@ -20,12 +20,12 @@ def test_two_status_columns_that_contradict_each_other_are_refused_by_name():
     said = r"os_censorship \(1 = censored\) and os_event \(1 = event\) contradict each other in 6 of 6 rows, e.g. 1 and 1 of S0"
     with pytest.raises(InputError, match=said):
         load_cohort(wrong, survival="os")
-    named = load_cohort(wrong, survival="os", event="os_event")  # who says which is meant is believed
+    named = load_cohort(wrong, survival="os", event="os_event")  # an explicit name decides
     assert named.report.columns == "os_days and os_event (1 = event)"
     assert named.target.event.sum() == EVENT.sum()
 
 
-def test_a_status_without_a_time_of_its_own_contradicts_too():
+def test_a_status_without_a_time_contradicts_too():
     words = np.where([1, 1, 1, 1, 0, 1], "1:DECEASED", "0:LIVING")
     with pytest.raises(InputError, match=r"in 1 of 6 rows, e\.g\. 0 and 1:DECEASED of S1"):
         load_cohort(table(os_time=DAYS, os_event=EVENT, OS_STATUS=words), survival="os")
@@ -54,7 +54,7 @@ def test_two_times_that_differ_by_more_than_their_units_are_refused(other):
     ("time", "doubted"),
     [("survival_days", True), ("os_days", True), ("pfi_days", False), ("days_to_recurrence", False)],
 )
-def test_the_vital_status_is_asked_unless_the_event_is_known_to_be_no_death(time, doubted):
+def test_the_vital_status_contradicts_deaths_only(time, doubted):
     vital = np.where(EVENT == 1, "Dead", "Alive")
     given = table(**{time: DAYS}, censorship=EVENT, Vital_Status=vital)
     notes = load_cohort(given, time=time, censorship="censorship").report.notes

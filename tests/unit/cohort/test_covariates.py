@@ -50,70 +50,53 @@ def test_numbers_of_a_large_cohort_are_curved_and_linear_beyond_the_outer_knots(
     far = spline.encode(pd.DataFrame({"age": ["-40", "-20", "0", "150", "170", "190"], "sex": "f"}))[:, 1]
     np.testing.assert_allclose([far[0] + far[2], far[3] + far[5]], [2 * far[1], 2 * far[4]])
     np.testing.assert_array_equal(load_covariates(json.loads(json.dumps(spline.settings()))).encode(table), x)
+    two_values = pd.DataFrame({"treated": ["0", "1", "1"] * 50})
+    assert fit_covariates(two_values, [CovariateSpec(column="treated")], 150)[0].names == ("treated",)
 
 
-def test_a_number_of_two_values_cannot_be_curved() -> None:
-    table = pd.DataFrame({"treated": ["0", "1", "1"] * 50})
-    assert fit_covariates(table, [CovariateSpec(column="treated")], 150)[0].names == ("treated",)
-
-
-def test_a_category_counts_as_much_as_a_number() -> None:
+def test_a_category_has_the_variance_of_a_number() -> None:
+    assert fitted("grade")[0].names == ("grade",)  # a column of numbers is a number
     both, _ = fitted("sex", CovariateSpec(column="grade", kind="category"))
     assert both.names == ("sex=f", "sex=m", "grade=1", "grade=2", "grade=3")
     variance = both.encode(TABLE).var(0)
     np.testing.assert_allclose([variance[:2].sum(), variance[2:].sum()], 1)
 
 
-def test_numbers_that_are_called_nothing_are_numbers() -> None:
-    assert fitted("grade")[0].names == ("grade",)
-
-
-def test_unknown_levels_and_text_are_like_missing_values() -> None:
-    found, _ = fitted("stage", "age")
+def test_unknown_levels_and_text_are_encoded_as_missing_values() -> None:
+    result, _ = fitted("stage", "age")
     new = pd.DataFrame({"stage": ["IV", "", "III"], "age": ["old", "", "60"]})
-    encoded = found.encode(new)
+    encoded = result.encode(new)
     np.testing.assert_array_equal(encoded[0], encoded[1])
-    assert found.columns[0].unknown(new["stage"]) == ["IV"]
-
-
-def test_nothing_is_learnt_from_other_rows() -> None:
-    a, _ = fitted("age", "sex")
-    b, _ = fit_covariates(TABLE.copy(), [CovariateSpec(column="age"), CovariateSpec(column="sex")])
-    other = pd.DataFrame({"age": ["1000"], "sex": ["m"]})
-    np.testing.assert_array_equal(a.encode(other), b.encode(other))
+    assert result.columns[0].unknown(new["stage"]) == ["IV"]
 
 
 def test_settings_survive_json() -> None:
-    found, _ = fitted("age", "sex", "stage")
-    again = load_covariates(json.loads(json.dumps(found.settings())))
-    assert again == found
+    result, _ = fitted("age", "sex", "stage")
+    again = load_covariates(json.loads(json.dumps(result.settings())))
+    assert again == result
 
 
-def test_a_constant_covariate_is_told_and_only_constants_are_refused() -> None:
-    found, notes = fitted("age", "same")
-    assert found.names == ("age", "age missing")
+def test_a_constant_covariate_is_left_out_and_constants_alone_are_refused() -> None:
+    result, notes = fitted("age", "same")
+    assert result.names == ("age", "age missing")
     assert notes == ["The covariate 'same' is the same for all 4 training rows: left out."]
     with pytest.raises(InputError, match="covariates: same"):
         fitted("same")
 
 
-def test_names_are_no_groups() -> None:
-    table = pd.DataFrame({"id": [f"patient {i}" for i in range(30)]})
-    with pytest.raises(InputError, match=r"id: 30 different values"):
-        fit_covariates(table, [CovariateSpec(column="id")])
-
-
-def test_a_missing_column_and_text_in_a_number_are_named() -> None:
+def test_unusable_columns_are_refused_by_name() -> None:
+    with pytest.raises(InputError, match="id: 30"):
+        fit_covariates(pd.DataFrame({"id": [f"patient {i}" for i in range(30)]}), [CovariateSpec(column="id")])
     with pytest.raises(InputError, match="weight"):
         fitted("weight")
     with pytest.raises(InputError, match="sex: 'f'"):
         fitted(CovariateSpec(column="sex", kind="number"))
-    found, _ = fitted("age")
+    result, _ = fitted("age")
     with pytest.raises(InputError, match="no covariate 'age'"):
-        found.encode(TABLE[["sex"]])
+        result.encode(TABLE[["sex"]])
 
 
-def test_a_covariate_that_is_the_target_is_told() -> None:
+def test_a_covariate_that_is_the_target_is_noted() -> None:
     x = np.random.default_rng(0).normal(size=(50, 2))
     said = leaks(x, ["age", "size"], {"event": 2 * x[:, 1] + 1, "time": x[:, 0] + x[:, 1]})
     assert said == ["The covariate size is the target (event) itself (correlation 1.0000); leave it out."]

@@ -52,9 +52,9 @@ def test_the_kirc_folds_find_a_planted_signal_and_only_then(strength, shared_dat
         assert not set(split.train) & set(split.test["test"])
         assert "test_cptac" in split.test  # with the models of every fold
     summary = results.summary
-    found = summary[summary["metric"] == "c_index"].set_index("part")["mean"]
+    result = summary[summary["metric"] == "c_index"].set_index("part")["mean"]
     if strength:
-        assert found["test"] > 0.7
-        assert found["test_cptac"] > 0.6
+        assert result["test"] > 0.7
+        assert result["test_cptac"] > 0.6
     else:
-        assert abs(found["test"] - 0.5) < 0.1
+        assert abs(result["test"] - 0.5) < 0.1

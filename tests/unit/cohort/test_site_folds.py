@@ -26,9 +26,9 @@ def sites(n: int, seed: int, rows: int = 3) -> np.ndarray:
 def test_no_assignment_of_eight_sites_is_better(seed):
     counts = sites(8, seed)
     best = min(imbalance(counts, np.array(fold), 3) for fold in itertools.product(range(3), repeat=8))
-    found = site_preserving(counts, NONE_NEEDED, 3, seed=seed)
-    assert found.imbalance == pytest.approx(best, rel=2e-4)
-    assert found.bound <= best + 1e-9
+    result = site_preserving(counts, NONE_NEEDED, 3, seed=seed)
+    assert result.imbalance == pytest.approx(best, rel=2e-4)
+    assert result.bound <= best + 1e-9
 
 
 def test_imbalance_is_the_share_that_would_have_to_move():
@@ -38,7 +38,7 @@ def test_imbalance_is_the_share_that_would_have_to_move():
     assert imbalance(np.ones((6, 2)), np.arange(6) % 3, 3) == 0
 
 
-def test_the_search_goes_on_where_the_solver_is_stopped_at_once_and_says_the_same_again():
+def test_the_search_is_reproducible_where_the_solver_is_stopped_at_once():
     counts = sites(40, 0, rows=6)
     effort = Effort(nodes=1, seconds=30, starts=10)
     one = site_preserving(counts, np.zeros(6, dtype=bool), 5, seed=3, effort=effort)
@@ -51,9 +51,9 @@ def test_the_search_goes_on_where_the_solver_is_stopped_at_once_and_says_the_sam
 def test_every_fold_gets_an_event_where_the_sites_allow_it():
     counts = np.array([[100.0, 9], [100, 0], [2, 1], [1, 1], [100, 0]])  # events sit in the small sites
     needed = np.array([True, True])
-    found = site_preserving(counts, needed, 3)
+    result = site_preserving(counts, needed, 3)
     for fold in range(3):
-        assert counts[found.fold == fold, 1].sum() > 0
+        assert counts[result.fold == fold, 1].sum() > 0
     assert set(site_preserving(counts, needed, 5).fold) == set(range(5))
 
 

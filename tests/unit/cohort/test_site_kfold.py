@@ -57,14 +57,13 @@ def test_it_works_in_cross_validation_with_a_random_state_of_any_kind():
     assert one == two
 
 
-def test_missing_sites_and_invalid_numbers_of_folds_are_refused():
+@pytest.mark.parametrize(
+    ("folds", "with_sites", "culprit"), [(5, False, "groups"), (1, True, "n_splits: 1"), (20, True, "n_splits: 20")]
+)
+def test_missing_sites_and_invalid_numbers_of_folds_are_refused(folds, with_sites, culprit):
     x, y, sites = data()
-    with pytest.raises(InputError, match="groups"):
-        next(SiteKFold().split(x, y))
-    with pytest.raises(InputError, match="n_splits: 1"):
-        next(SiteKFold(1).split(x, y, sites))
-    with pytest.raises(InputError, match="n_splits: 20"):
-        next(SiteKFold(20).split(x, y, sites))
+    with pytest.raises(InputError, match=culprit):
+        next(SiteKFold(folds).split(x, y, sites if with_sites else None))
 
 
 @pytest.mark.parametrize("nothing", [None, np.nan, "", "nan"])

@@ -1,4 +1,4 @@
-"""Schemes at patient level: nobody is lost, nobody is divided, everything is balanced and repeatable."""
+"""Schemes at patient level: complete, without divided patients, balanced and repeatable."""
 
 from dataclasses import replace
 
@@ -30,51 +30,51 @@ def cohort(n: int = 200, *, survival: bool = False, level: str = "patient", seed
 @pytest.mark.parametrize("survival", [False, True])
 @pytest.mark.parametrize("level", ["patient", "slide"])
 def test_every_sample_is_used_and_no_patient_is_divided(scheme, survival, level):
-    everybody = cohort(survival=survival, level=level)
-    patient = {sample.id: sample.patient for sample in everybody.samples}
-    splits = make_splits(everybody, scheme, k=4, val=True)
+    all_samples = cohort(survival=survival, level=level)
+    patient = {sample.id: sample.patient for sample in all_samples.samples}
+    splits = make_splits(all_samples, scheme, k=4, val=True)
     assert len(splits) == (1 if scheme == "holdout" else 4)
     for split in splits:
-        assert sorted(name for ids in split.parts().values() for name in ids) == sorted(everybody.ids)
+        assert sorted(name for ids in split.parts().values() for name in ids) == sorted(all_samples.ids)
         parts = [{patient[name] for name in ids} for ids in split.parts().values()]
         assert len(parts) == 3
         assert sum(map(len, parts)) == len(set().union(*parts))
     if scheme != "holdout":
-        assert sorted(name for split in splits for name in split.test["test"]) == sorted(everybody.ids)
+        assert sorted(name for split in splits for name in split.test["test"]) == sorted(all_samples.ids)
     if scheme == "site-kfold":
-        assert all(shared_sites(everybody, split) == [] for split in splits)
-        assert all(shared_sites(everybody, replace(split, test={"test": split.val})) == [] for split in splits)
+        assert all(shared_sites(all_samples, split) == [] for split in splits)
+        assert all(shared_sites(all_samples, replace(split, test={"test": split.val})) == [] for split in splits)
 
 
 @pytest.mark.parametrize("scheme", sorted(SCHEMES))
 def test_the_seed_decides(scheme):
-    everybody = cohort()
-    one, again, other = (make_splits(everybody, scheme, k=4, seed=seed) for seed in (1, 1, 2))
+    all_samples = cohort()
+    one, again, other = (make_splits(all_samples, scheme, k=4, seed=seed) for seed in (1, 1, 2))
     assert one == again
     assert one != other
 
 
 @pytest.mark.parametrize("survival", [False, True])
 def test_kfold_deals_every_stratum_evenly(survival):
-    everybody = cohort(survival=survival)
-    splits, balance = balanced_splits(everybody, SplitSpec(scheme="kfold", k=5))
-    tests = [everybody.positions(split.test["test"]) for split in splits]
-    tally = np.array([np.bincount(everybody.target.strata()[rows], minlength=8) for rows in tests])
+    all_samples = cohort(survival=survival)
+    splits, balance = balanced_splits(all_samples, SplitSpec(scheme="kfold", k=5))
+    tests = [all_samples.positions(split.test["test"]) for split in splits]
+    tally = np.array([np.bincount(all_samples.target.strata()[rows], minlength=8) for rows in tests])
     assert np.ptp(tally, axis=0).max() <= 1
     assert np.ptp([len(rows) for rows in tests]) <= 1
     if survival:
-        assert np.ptp([everybody.target.event[rows].sum() for rows in tests]) <= 2
+        assert np.ptp([all_samples.target.event[rows].sum() for rows in tests]) <= 2
     assert balance.imbalance < 0.05
 
 
 @pytest.mark.parametrize("shares", [(50, 25, 25), (80, 10, 10), (0.7, 0, 0.3), (8, 1, 1)])
 def test_a_holdout_keeps_the_shares_in_every_class(shares):
-    everybody = cohort(400)
-    (split,) = make_splits(everybody, "holdout", shares=shares)
+    all_samples = cohort(400)
+    (split,) = make_splits(all_samples, "holdout", shares=shares)
     wanted = np.array(shares) / sum(shares)
     for label in range(3):
-        mine = everybody.target.labels == label
-        part = [mine[everybody.positions(ids)].sum() for ids in (split.train, split.val, split.test["test"])]
+        mine = all_samples.target.labels == label
+        part = [mine[all_samples.positions(ids)].sum() for ids in (split.train, split.val, split.test["test"])]
         assert np.abs(np.array(part) - wanted * mine.sum()).max() < 2
 
 
@@ -85,7 +85,7 @@ def test_a_class_of_one_sample_trains():
         assert part[50] == part[51] == 0
 
 
-def test_censored_and_events_are_cut_at_their_own_quantiles():
+def test_censored_and_events_are_cut_at_separate_quantiles():
     target = cohort(survival=True).target
     groups = target.strata()
     assert set(groups[target.event]) == {0, 1, 2, 3}
@@ -116,7 +116,7 @@ def test_a_scheme_that_cannot_be_is_refused(scheme, settings, culprit):
         make_splits(small, scheme, **settings)
 
 
-def test_sites_must_be_known_to_be_kept_whole():
+def test_folds_of_sites_require_sites():
     without = load_cohort(frame(label=list("aabb")), label="label")
     with pytest.raises(InputError, match=r"4 of 4 samples lack a site"):
         make_splits(without, "site-kfold", k=2)

@@ -1,16 +1,14 @@
-"""Units of survival times: told by the column's name, said aloud, converted between cohorts, never mixed."""
+"""Units of survival times: read from the column's name, reported, converted between cohorts."""
 
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
 from panther.cohort.load import load_cohort
 from panther.cohort.outcomes import about_times, unit_of
 from panther.cohort.targets import Survival
-from panther.study.file import load_study
 from panther.study.population import gather
-from study.generated import generate
+from study.generated import generate, study_in
 
 MONTH = 365.25 / 12
 
@@ -20,7 +18,6 @@ MONTH = 365.25 / 12
     [
         ("os_days", "days"),
         ("OS_MONTHS", "months"),
-        ("os_survival_months", "months"),
         ("daysToDeath", "days"),
         ("followup.years", "years"),
         ("OS.time", None),
@@ -28,12 +25,12 @@ MONTH = 365.25 / 12
         ("days_or_months", None),
     ],
 )
-def test_the_name_of_a_column_says_the_unit_or_nothing_does(column, unit):
+def test_the_unit_is_read_from_the_name_of_the_column(column, unit):
     assert unit_of(column) == unit
 
 
 @pytest.mark.parametrize(("time", "median"), [("OS_MONTHS", "12 months"), ("OS.time", "12")])
-def test_columns_polarity_and_unit_are_said_in_one_sentence(tmp_path, time, median):
+def test_the_report_states_columns_polarity_and_unit(tmp_path, time, median):
     status = "OS_STATUS" if time == "OS_MONTHS" else "OS"
     (tmp_path / "t.csv").write_text(f"slide_id,{time},{status}\n1,10,1\n2,12,0\n3,14,1\n")
     said = load_cohort(tmp_path / "t.csv", survival="os").report.sentences()
@@ -54,7 +51,7 @@ def test_times_are_converted_where_both_units_are_known():
 
 
 @pytest.mark.parametrize("unit", [None, "days"])
-def test_times_of_another_magnitude_are_doubted_where_nothing_can_be_converted(unit):
+def test_times_of_another_magnitude_are_noted_where_nothing_can_be_converted(unit):
     notes = about_times(survival([300, 600], "days"), survival([12.0, 24.0], unit), "ext.csv")
     assert notes[0].startswith("ext.csv: the median time is 18, in the study 450: are the units the same?")
 
@@ -67,14 +64,11 @@ def test_an_external_cohort_in_months_has_the_times_of_the_same_one_in_days(tmp_
     table.drop(columns="dss_survival_days").assign(dss_survival_months=months).to_csv(
         tmp_path / "months.csv", index=False
     )
-    found = {}
+    result = {}
     for name in ("days", "months"):
         external = {"lab": {"table": f"{name}.csv", "features": {"npy": "features"}}}
-        study = {"name": "s", "table": "table.csv", "features": {"npy": "features"}, "task": {"survival": "dss"}}
-        content = {**study, "splits": {"k": 2}, "external": external}
-        (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
-        found[name] = gather(load_study(tmp_path / "study.yaml"))
-    np.testing.assert_allclose(found["months"].target.time, found["days"].target.time)
-    assert found["months"].target.unit == "days"
-    assert any("were converted" in note for note in found["months"].notes)
-    assert not any("converted" in note for note in found["days"].notes)
+        result[name] = gather(study_in(tmp_path, task={"survival": "dss"}, external=external))
+    np.testing.assert_allclose(result["months"].target.time, result["days"].target.time)
+    assert result["months"].target.unit == "days"
+    assert any("were converted" in note for note in result["months"].notes)
+    assert not any("converted" in note for note in result["days"].notes)

@@ -80,9 +80,8 @@ def test_a_killed_process_leaves_no_file_and_no_process(tmp_path):
     child = subprocess.Popen([sys.executable, script, tmp_path / "tiles", target], env=environment)
     parent = psutil.Process(child.pid)
     deadline = time.monotonic() + 60
-    while (
-        time.monotonic() < deadline and len(parent.children(recursive=True)) < 3
-    ):  # the fork server, and two that decode
+    # the fork server, and two that decode
+    while time.monotonic() < deadline and len(parent.children(recursive=True)) < 3:
         time.sleep(0.01)
     family = parent.children(recursive=True)
     child.send_signal(signal.SIGKILL)
@@ -122,13 +121,8 @@ def test_a_damaged_tile_is_read_from_another_level_or_left_out_of_features_and_c
     with open_slide(path, 0.5) as slide:
         spec = patch_spec(slide, 128, 0.5)
         coords = np.array([(x, y) for y in range(0, 512, 128) for x in range(0, 512, 128)])
-        attributes = {
-            "patch_size": 128,
-            "patch_size_level0": 128,
-            "target_magnification": 20,
-            "overlap": 0,
-            "name": "slide",
-        }
+        sizes = {"patch_size": 128, "patch_size_level0": 128}
+        attributes = {**sizes, "target_magnification": 20, "overlap": 0, "name": "slide"}
         with Pipeline(tiny(size=128), replace(HERE, workers=workers)) as pipeline:
             given = Coords("slide", coords, spec, 0.5, slide.dimensions, attributes=attributes)
             made = write_features(SlideRef(path, "slide", 0.5), given, pipeline, tmp_path / "out" / "slide.h5")

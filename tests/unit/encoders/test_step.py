@@ -131,9 +131,8 @@ def test_a_slide_is_extracted_in_memory_as_the_job_writes_it(shared_data, tmp_pa
     bag = panther.extract(path, "lite0")[ref.name]
     assert (bag.slide_id, bag.encoder, bag.spec) == (written.slide_id, written.encoder, written.spec)
     assert np.array_equal(bag.coords, written.coords)
-    torch.testing.assert_close(
-        bag.features, written.features[:], atol=0.02, rtol=0.02
-    )  # float16, other numbers of threads
+    # float16, other numbers of threads
+    torch.testing.assert_close(bag.features, written.features[:], atol=0.02, rtol=0.02)
     square = Tissue((Polygon(np.array([[0, 0], [600, 0], [600, 600], [0, 600]])),))
     few = panther.extract(path, "lite0", tissue=square)[ref.name]
     assert 0 < len(few) < len(bag)

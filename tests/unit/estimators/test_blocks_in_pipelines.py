@@ -14,7 +14,6 @@ from panther.models.blocks import Block
 from panther.models.probes import fit_suitable
 from panther.models.scaling import fit_scaler
 from panther.models.settings import Named
-from panther.storage.readers.base import Held
 from panther.types import Bag, PatchSpec, Prototypes
 
 SIDE, D, C = 8, 6, 3
@@ -28,7 +27,7 @@ def a_slide(name: str, mixed: bool, rng: np.random.Generator) -> Bag:
     rows = 3.0 * np.eye(2, D)[tissue] + rng.normal(size=(SIDE * SIDE, D))
     corners = np.stack(np.divmod(np.arange(SIDE * SIDE), SIDE), 1) * 256
     spec = PatchSpec(size=256, size_level0=256)
-    return Bag(name, torch.tensor(rows, dtype=torch.float32), Held(torch.from_numpy(corners)), spec)
+    return Bag(name, torch.tensor(rows, dtype=torch.float32), corners, spec)
 
 
 def slides(count: int, seed: int) -> tuple[list[Bag], np.ndarray]:

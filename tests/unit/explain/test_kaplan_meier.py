@@ -3,7 +3,9 @@
 import csv
 from pathlib import Path
 
+import anndata
 import numpy as np
+import pandas as pd
 import pytest
 from lifelines import KaplanMeierFitter
 from lifelines.statistics import multivariate_logrank_test
@@ -128,9 +130,9 @@ def test_the_command_writes_the_same_files_again_and_reads_embeddings_too(folder
     assert (group["time"][0], group["survival"][0]) == (0, 1)
     with Path("a/km.csv").open() as handle:
         assert sum(1 for _ in csv.DictReader(handle)) == 8
-    columns = {"obs_n_patches": np.full(PATIENTS, 9), "samples": np.array([f"S{i:02d}" for i in range(PATIENTS)])}
-    np.savez("e.npz", X=proportions(), pi=proportions(), **columns)
-    run("kaplan-meier", "e.npz", "--table", "t.csv", "--survival", "os", "-o", "c", "--names", "n.yaml")
+    obs = pd.DataFrame({"n_patches": 9}, index=[f"S{i:02d}" for i in range(PATIENTS)])
+    anndata.AnnData(proportions(), obs=obs, obsm={"pi": proportions()}).write_h5ad("e.h5ad")
+    run("kaplan-meier", "e.h5ad", "--table", "t.csv", "--survival", "os", "-o", "c", "--names", "n.yaml")
     assert Path("c/km.csv").read_bytes() == Path("a/km.csv").read_bytes()
 
 

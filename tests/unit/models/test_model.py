@@ -230,7 +230,7 @@ def test_a_new_site_of_the_table_is_centred_for_predictions(tmp_path):
     for one in (model, tmp_path / "m.safetensors"):
         found = panther.predict(one, new, table[table.site_id == "C"][["slide_id", "case_id", "site_id"]]).table
         assert (found["predicted"].to_numpy() == np.array(["x", "y"] * 5)).mean() >= 0.9
-    with pytest.raises(InputError, match="no table names a site of C0"):
+    with pytest.raises(InputError, match="the site of C0 is unknown"):
         panther.predict(tmp_path / "m.safetensors", new)
     with pytest.raises(InputError, match="attnmisl"):
         panther.train(train, known, label="kind", method="attnmisl", prototypes=prototypes)

@@ -15,7 +15,6 @@ from panther.explain.attribution.mathematics import largest_pairs
 from panther.explain.names import Naming
 from panther.models.model import Model, load_model, save_model
 from panther.models.scaling import JointScaler
-from panther.storage.readers.base import Held
 from panther.types import Bag, PatchSpec, Prototypes
 
 SIDE, D = 12, 8  # patches across, features
@@ -37,7 +36,7 @@ def a_slide(name: str, infiltrated: bool, rng: np.random.Generator) -> Bag:
     rows = CENTRES[tissue.ravel()] + rng.normal(size=(SIDE * SIDE, D))
     corners = np.stack(np.meshgrid(np.arange(SIDE), np.arange(SIDE)), -1).reshape(-1, 2) * 256
     spec = PatchSpec(size=256, size_level0=256)
-    return Bag(name, torch.tensor(rows, dtype=torch.float32), Held(torch.from_numpy(corners)), spec)
+    return Bag(name, torch.tensor(rows, dtype=torch.float32), corners, spec)
 
 
 def cohort(count: int, seed: int) -> tuple[list[Bag], pd.DataFrame]:

@@ -132,7 +132,7 @@ def test_proportions_are_searched_as_float64_has_it():
         assert found.nearness[0] == 0
 
 
-def test_slides_without_numbers_are_nobodys_neighbours():
+def test_slides_with_nan_are_never_neighbours():
     rows = slides(count=40)
     rows[3, 2], rows[4, 0], rows[5] = float("nan"), -0.5, float("inf")
     for name, measure in measures(rows, rows[:1]).items():

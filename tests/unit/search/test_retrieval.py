@@ -1,4 +1,4 @@
-"""Retrieval: every number against brute force, chance against all draws, and what cannot be judged is said."""
+"""Retrieval: every number against brute force, chance against all draws."""
 
 import itertools
 from collections import Counter
@@ -127,7 +127,7 @@ def test_representations_are_compared_on_the_slides_that_both_have(cohort):
         assert row["p_holm"] >= row["p_value"]
 
 
-def test_what_cannot_be_judged_is_said(cohort):
+def test_an_impossible_retrieval_is_refused(cohort):
     embedded, table = cohort
     with pytest.raises(InputError, match="label"):
         panther.retrieval(embedded, table)

@@ -66,16 +66,6 @@ def files_of(folder: Path) -> list[Path]:
     return [Path(place, name) for place, _, names in os.walk(folder) for name in names]
 
 
-def left_behind(folder: Path) -> Counter[str]:
-    """What is unfinished in a folder."""
-    files = files_of(folder)
-    return Counter(
-        {
-            "before features": not any(path.parent.name.startswith("features_") for path in files),
-        }
-    )
-
-
 def main(slides: Path, jobs: Path, rounds: int, kills: int, seed: int) -> None:
     torch.set_num_threads(1)  # threads do not survive a fork
     open_slide(next(slides.iterdir())).close()
@@ -84,7 +74,7 @@ def main(slides: Path, jobs: Path, rounds: int, kills: int, seed: int) -> None:
     whole = len(files_of(jobs / "whole"))
     for pid in [child(slides, jobs / "shared") for _ in range(2)]:
         os.waitpid(pid, 0)
-    chance, told = random.Random(seed), Counter[str](killed=0)
+    chance, counts = random.Random(seed), Counter[str](killed=0)
     for number in range(rounds):
         folder = jobs / f"killed-{number}"
         for _ in range(kills):
@@ -94,9 +84,10 @@ def main(slides: Path, jobs: Path, rounds: int, kills: int, seed: int) -> None:
             wait(pid, reached, chance.uniform(0, 0.02))
             os.kill(pid, signal.SIGKILL)
             if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL:
-                told += Counter(killed=1) + left_behind(folder)
+                has_features = any(path.parent.name.startswith("features_") for path in files_of(folder))
+                counts += Counter({"killed": 1, "before features": not has_features})
         os.waitpid(child(slides, folder), 0)  # not in this process: torch, once it has worked, survives no fork
-    print(json.dumps(told))
+    print(json.dumps(counts))
 
 
 if __name__ == "__main__":

@@ -100,9 +100,8 @@ with SlideCache(Path(sys.argv[1])) as cache:
 def test_copies_of_a_killed_process_are_swept_away_and_those_of_a_living_one_are_not(tmp_path):
     (ref,) = make(tmp_path / "slow", a=400)
     fast = tmp_path / "fast"
-    process = subprocess.Popen(
-        [sys.executable, "-c", KEEP, fast, ref.path], stdout=subprocess.PIPE, text=True, cwd=tmp_path
-    )
+    command = [sys.executable, "-c", KEEP, fast, ref.path]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
     assert process.stdout is not None
     copy = Path(process.stdout.readline().strip())
     with SlideCache(fast):
@@ -124,9 +123,7 @@ def test_all_files_of_a_slide_are_copied(tmp_path):
     def read(name):
         return {path.relative_to(tmp_path).as_posix() for path in files_read(tmp_path / name)}
 
-    touch(
-        "m.mrxs", "m/Slidedat.ini", "m/Data0000.dat", "other.mrxs", "v.jpg", "v_map.jpg", "w.jpg", "one.svs", "two.svs"
-    )
+    touch("m.mrxs", "m/Slidedat.ini", "m/Data0000.dat", "other.mrxs", "v.jpg", "v_map.jpg", "w.jpg", "one.svs")
     assert read("m.mrxs") == {"m.mrxs", "m/Slidedat.ini", "m/Data0000.dat"}
     assert read("one.svs") == {"one.svs"}
     (tmp_path / "v.vms").write_text(

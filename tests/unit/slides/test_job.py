@@ -71,29 +71,19 @@ def test_a_job_has_tridents_layout_and_keeps_slides_without_tissue(slides: Path,
     assert float(rows["s0"]["tissue_mm2"]) > 0.01
 
 
-def test_a_second_run_does_nothing_and_changes_no_byte(slides: Path, tmp_path: Path) -> None:
+def test_a_second_run_does_nothing_and_a_missing_or_damaged_file_is_made_again(slides: Path, tmp_path: Path) -> None:
     run(slides, tmp_path)
     before, times = content(tmp_path), {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.*") if p.suffix != ".csv"}
-    report = run(slides, tmp_path)
-    assert not report.ran
+    assert not run(slides, tmp_path).ran
     assert content(tmp_path) == before
     assert all(path.stat().st_mtime_ns == time for path, time in times.items())
-
-
-def test_other_settings_are_worked_out_anew(slides: Path, tmp_path: Path) -> None:
-    run(slides, tmp_path)
-    report = run(slides, tmp_path, (TissueStep(TissueSettings(min_area=1e9)), PatchStep(64)))
-    assert len(report.ran) == 4
-    assert report.patches == 0
-
-
-def test_a_missing_or_damaged_file_is_made_again(slides: Path, tmp_path: Path) -> None:
-    run(slides, tmp_path)
-    before = content(tmp_path)
     (tmp_path / "contours" / "s0.png").unlink()
     (tmp_path / "20x_64px_0px_overlap" / "patches" / "s1_patches.h5").write_bytes(b"half a file")
-    assert len(run(slides, tmp_path).ran) == 2
+    assert run(slides, tmp_path).ran == {"s0", "s1"}
     assert content(tmp_path) == before
+    report = run(slides, tmp_path, (TissueStep(TissueSettings(min_area=1e9)), PatchStep(64)))  # other settings
+    assert len(report.ran) == 4
+    assert report.patches == 0
 
 
 @pytest.mark.parametrize("name", ["s0.geojson", "s0.tif.geojson"])
@@ -166,10 +156,7 @@ def test_contours_are_parsed_once_per_slide_and_coordinates_are_read_once(
 
     parsed, read = counted(monkeypatch, folder, "read_contours"), counted(monkeypatch, folder, "read_coords")
     count = len(run(slides, tmp_path).rows)
-    assert (len(parsed), len(read)) == (
-        0,
-        count,
-    )  # what was just found is not parsed; the coordinates are read for the summary
+    assert (len(parsed), len(read)) == (0, count)  # new contours are not parsed; the summary needs the coordinates
     run(slides, tmp_path)
     assert (len(parsed), len(read)) == (count, 2 * count)
 

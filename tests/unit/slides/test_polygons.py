@@ -33,9 +33,6 @@ def test_a_ring_has_its_corners_only_and_holes_turn_the_other_way() -> None:
     assert sorted(map(tuple, polygon.holes[0].tolist())) == [(5, 4), (5, 6), (7, 4), (7, 6)]
     assert ring_area(polygon.outer) == 48
     assert ring_area(polygon.holes[0]) == -4
-
-
-def test_an_empty_mask_has_no_contours() -> None:
     assert trace(np.zeros((5, 5), bool)) == []
 
 
@@ -58,22 +55,17 @@ def feature(geometry: dict, name: str | None = None) -> dict:
     return {"type": "Feature", "id": "x", "geometry": geometry, "properties": properties}
 
 
+def polygon(*rings: list) -> dict:
+    return {"type": "Polygon", "coordinates": list(rings)}
+
+
 DOCUMENTS = {
-    "collection": {
-        "type": "FeatureCollection",
-        "features": [feature({"type": "Polygon", "coordinates": [SQUARE, HOLE]})],
-    },
+    "collection": {"type": "FeatureCollection", "features": [feature(polygon(SQUARE, HOLE))]},
     "list, another class": [feature({"type": "MultiPolygon", "coordinates": [[SQUARE, HOLE]]}, "Tumor")],
-    "one feature": feature({"type": "Polygon", "coordinates": [SQUARE, HOLE]}, "Stroma"),
-    "bare geometry": {"type": "Polygon", "coordinates": [SQUARE, HOLE]},
-    "with points": [
-        feature({"type": "Point", "coordinates": [3, 3]}),
-        feature({"type": "Polygon", "coordinates": [SQUARE, HOLE]}),
-    ],
-    "hole as ignored": [
-        feature({"type": "Polygon", "coordinates": [SQUARE]}, "Tumor"),
-        feature({"type": "Polygon", "coordinates": [HOLE]}, "Ignore*"),
-    ],
+    "one feature": feature(polygon(SQUARE, HOLE), "Stroma"),
+    "bare geometry": polygon(SQUARE, HOLE),
+    "with points": [feature({"type": "Point", "coordinates": [3, 3]}), feature(polygon(SQUARE, HOLE))],
+    "hole as ignored": [feature(polygon(SQUARE), "Tumor"), feature(polygon(HOLE), "Ignore*")],
 }
 
 

@@ -48,13 +48,10 @@ def test_a_slide_that_says_nothing_is_refused(properties: dict[str, str]) -> Non
         resolve_mpp(properties)
 
 
-def test_the_objectives_power_is_used_only_with_a_note() -> None:
+def test_the_objectives_power_is_used_with_a_note_and_its_contradiction_is_noted() -> None:
     found = resolve_mpp({"openslide.objective-power": "40"})
     assert found.mpp == 0.25
     assert "objective" in found.note
-
-
-def test_a_resolution_that_contradicts_the_objective_is_noted() -> None:
     assert "40x" in resolve_mpp({"aperio.MPP": "1.0", "aperio.AppMag": "40"}).note
 
 
@@ -73,10 +70,7 @@ def test_an_override_must_be_plausible_too(override: float) -> None:
 
 
 def test_an_override_of_another_plausible_value_is_noted() -> None:
-    assert (
-        resolve_mpp({"aperio.MPP": "0.499"}, 0.25).note
-        == "the file says 0.499 um/px (aperio.MPP), 0.25 was requested and used"
-    )
+    assert "0.499 um/px (aperio.MPP)" in resolve_mpp({"aperio.MPP": "0.499"}, 0.25).note
     assert not resolve_mpp({"aperio.MPP": "0.499"}, 0.5).note  # the same, rounded
     assert not resolve_mpp({"aperio.MPP": "0.00499"}, 0.5).note  # what an override is for
     assert not resolve_mpp({}, 0.5).note

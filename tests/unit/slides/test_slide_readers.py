@@ -19,12 +19,6 @@ def image() -> np.ndarray:
     return wave_image(601, 433, 0.5)
 
 
-def test_the_readers_are_tried_in_their_order() -> None:
-    import panther.slides.readers  # noqa: F401
-
-    assert slide_readers.names() == ["openslide", "tifffile", "image"]
-
-
 def test_openslide_reads_a_tiled_pyramid(tmp_path: Path, image: np.ndarray) -> None:
     levels = write_pyramid(tmp_path / "a.tif", image, 0.5)
     with open_slide(tmp_path / "a.tif") as slide:
@@ -114,31 +108,24 @@ def test_a_thumbnail_is_the_mean_of_areas_whatever_it_is_read_from(tmp_path: Pat
     truth = image.reshape(240, 10, 480, 10, 3).mean((1, 3))
     assert got.shape == (240, 480, 3)
     assert np.abs(got - truth).max() <= 1.01  # rounded twice: rows, then columns
-
-
-def test_small_and_odd_slides_have_thumbnails(tmp_path: Path) -> None:
-    write_pyramid(tmp_path / "a.tif", np.full((37, 1111, 3), 7, np.uint8), 0.5, levels=1)
-    with open_slide(tmp_path / "a.tif") as slide:
+    write_pyramid(tmp_path / "b.tif", np.full((37, 1111, 3), 7, np.uint8), 0.5, levels=1)
+    with open_slide(tmp_path / "b.tif") as slide:
         assert slide.thumbnail(2000).shape == (37, 1111, 3)
-        small = slide.thumbnail(100)
-        assert small.shape == (4, 100, 3)
-        assert (small == 7).all()
+        np.testing.assert_array_equal(slide.thumbnail(100), np.full((4, 100, 3), 7))
 
 
 @pytest.mark.parametrize(
     ("name", "content"),
     [("a.svs", b""), ("a.svs", b"II*\0garbage"), ("a.tif", b"no image at all"), ("a.png", b"\x89PNG\r\n\x1a\nbroken")],
 )
-def test_what_is_no_slide_is_refused_with_its_name(tmp_path: Path, name: str, content: bytes) -> None:
+def test_other_files_and_pixels_of_16_bits_are_refused_with_their_name(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=name):
-        open_slide(tmp_path / name, 0.5)
-
-
-def test_sixteen_bit_and_grey_images_are_refused(tmp_path: Path) -> None:
-    tifffile.imwrite(tmp_path / "a.tif", np.zeros((60, 60, 3), np.uint16), photometric="rgb")
-    with pytest.raises(InputError, match="expected 8-bit RGB"):
-        open_slide(tmp_path / "a.tif", 0.5)
+    tifffile.imwrite(tmp_path / "deep.tif", np.zeros((60, 60, 3), np.uint16), photometric="rgb")
+    for file in (name, "deep.tif"):
+        with pytest.raises(InputError, match=file):
+            open_slide(tmp_path / file, 0.5)
 
 
 @pytest.mark.parametrize("compression", ["zlib", "webp"])

@@ -149,6 +149,7 @@ def test_steps_can_be_run_one_after_the_other(slide: Path, tmp_path: Path) -> No
         (["--slide-mpp", "896"], "slide_mpp"),
         (["--slide-mpp-table", "none.csv"], "none.csv"),
         (["--tissue", "magic"], "magic"),
+        (["--steps", "features", "--encoder", "unicorn"], "unicorn"),
         (["-s", "min_size=5"], "min_size"),
         (["-s", "method=colour"], "method"),
         (["-s", "min_area"], "min_area"),
@@ -171,6 +172,9 @@ def test_two_slides_of_one_name_and_missing_files_are_listed(slide: Path, tmp_pa
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "a.tif").write_bytes(slide.read_bytes())
     (tmp_path / "other" / "b.tif").write_bytes(slide.read_bytes())
+    with pytest.raises(InputError, match=r"gone\.svs"):
+        invoke(tmp_path / "gone.svs", "-o", tmp_path / "job")
+    assert not (tmp_path / "job").exists()
     result = invoke(slide.parent, tmp_path / "other", tmp_path / "gone.svs", "-o", tmp_path / "job", code=1)
     assert "two slides have this name" in result.output
     assert "gone.svs" in result.output
@@ -178,16 +182,17 @@ def test_two_slides_of_one_name_and_missing_files_are_listed(slide: Path, tmp_pa
     assert (rows["a"]["status"], rows["b"]["status"]) == ("failed", "done")
 
 
-def test_a_request_of_missing_files_alone_is_refused_and_writes_nothing(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="nosuch"):
-        invoke(tmp_path / "nosuch", "-o", tmp_path / "job")
-    assert not (tmp_path / "job").exists()
-
-
 def test_a_folder_without_slides_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thumbnail.png").write_bytes(b"x")
     with pytest.raises(InputError, match="no slides found"):
         invoke(tmp_path, "-o", tmp_path / "job")
+
+
+def test_missing_extras_refuse_the_request_instead_of_every_slide(slide: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("panther.errors.find_spec", lambda name: None if name == "openslide" else object())
+    with pytest.raises(InputError, match=r"^openslide: not installed; pip install 'panther-wsi\[slides\]'$"):
+        invoke(slide.parent, "-o", tmp_path / "job")
+    assert not (tmp_path / "job").exists()
 
 
 def test_help_is_light() -> None:

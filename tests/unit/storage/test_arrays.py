@@ -70,7 +70,7 @@ def test_what_is_mapped_from_a_file_is_neither_copied_nor_warned_of(tmp_path):
         pd.DataFrame(X)[0],
     ],
 )
-def test_what_is_no_table_of_numbers_is_refused(given):
+def test_values_other_than_matrices_of_numbers_are_refused(given):
     with pytest.raises(InputError, match="Bag a: "):
         as_bags({"a": given})
 
@@ -97,12 +97,12 @@ def test_a_data_frame_is_one_bag_and_no_list_of_bags():
 @pytest.mark.parametrize(
     "places", [CORNERS, torch.from_numpy(CORNERS), CORNERS.tolist(), lambda: torch.from_numpy(CORNERS)]
 )
-def test_places_are_an_array_or_a_function(places):
+def test_coordinates_are_an_array_or_a_function(places):
     np.testing.assert_array_equal(panther.Bag("a", X, places).coords, CORNERS)
 
 
 @pytest.mark.parametrize("given", [(X[0],), (None,), (X, CORNERS[:4]), (X, "somewhere")])
-def test_what_is_no_bag_is_refused_when_it_is_made(given):
+def test_an_invalid_bag_is_refused_when_it_is_made(given):
     with pytest.raises(InputError, match=r"[Bb]ag a"):
         panther.Bag("a", *given)
 
@@ -123,14 +123,14 @@ def test_prototypes_of_an_array_are_prototypes(given):
     assert torch.equal(panther.embed(X, given).vector.float(), expected)
 
 
-def test_what_belongs_to_prototypes_may_be_arrays_too():
+def test_fields_of_prototypes_may_be_arrays():
     made = panther.Prototypes(np.eye(3), np.ones(3), np.arange(3))
     assert torch.equal(made.within_variance, torch.ones(3, dtype=torch.float64))
     panther.embed(X, made, preset="calibrated")
 
 
 @pytest.mark.parametrize("given", [np.full((2, 3), np.nan), np.zeros((2, 2, 3)), np.zeros((0, 3)), 3])
-def test_what_is_no_set_of_prototypes_is_refused_as_such(given):
+def test_invalid_prototypes_are_refused(given):
     for use in (panther.Prototypes, lambda one: panther.embed(X, one)):
         with pytest.raises(InputError, match="prototypes"):
             use(given)

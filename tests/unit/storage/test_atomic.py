@@ -111,7 +111,14 @@ def test_saved_prototypes_are_the_same_bytes_and_come_back(tmp_path):
     assert [getattr(there, name) for name in kept] == [getattr(prototypes, name) for name in kept]
 
 
-def test_a_folder_a_device_and_a_file_for_a_folder_are_refused(tmp_path):
+def test_an_output_that_can_be_written_passes_and_nothing_is_left_behind(tmp_path):
+    check_writable(tmp_path / "new" / "folder" / "a.h5ad")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_a_device_a_file_for_a_folder_and_a_protected_folder_are_refused(tmp_path):
+    with pytest.raises(InputError, match="/proc/panther"):
+        check_writable(Path("/proc/panther/a.h5ad"))
     with pytest.raises(InputError, match="found a folder"):
         check_writable(tmp_path)
     pipe = tmp_path / "pipe"
@@ -123,16 +130,6 @@ def test_a_folder_a_device_and_a_file_for_a_folder_are_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="cannot be written to"):
         check_writable_folder(tmp_path / "file" / "inner")
-
-
-def test_checking_leaves_nothing_behind(tmp_path):
-    check_writable(tmp_path / "new" / "folder" / "a.h5ad")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_place_that_the_system_protects_is_refused():
-    with pytest.raises(InputError, match="cannot be written to"):
-        check_writable(Path("/proc/panther/a.h5ad"))
 
 
 def test_a_file_has_the_rights_that_other_files_of_the_user_have(tmp_path):

@@ -72,8 +72,8 @@ def test_features_of_another_rank_are_refused(tmp_path, shape):
         h5(tmp_path / "a.h5", features=x),
         h5(tmp_path / "b.h5", feats=x),
     ):
-        said = "one vector of 5 numbers" if shape == (5,) and path.suffix == ".h5" else str(shape)
-        assert said in refusal(path)
+        expected = "one vector of 5 numbers" if shape == (5,) and path.suffix == ".h5" else str(shape)
+        assert expected in refusal(path)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "uint8", "bool", "complex64", "longdouble"])
@@ -104,9 +104,7 @@ def test_coordinates_that_do_not_match_the_features_are_refused(tmp_path, shape)
     paths = [tmp_path / "a.safetensors", tmp_path / "a.pt"]
     paths += [h5(tmp_path / f"{name}.h5", **{name: X, "coords": coords}) for name in ("features", "feats")]
     for path in paths:
-        sentence = refusal(path)
-        assert "5 rows of features" in sentence
-        assert str(shape) in sentence
+        assert str(shape) in refusal(path)
 
 
 @pytest.mark.parametrize("encoder", [None, "uni"])
@@ -141,21 +139,14 @@ def test_slideflow_locations_that_are_damaged_or_do_not_match_are_refused(tmp_pa
         open_bag(path)
 
 
-def test_an_empty_file_is_called_empty(tmp_path):
-    for suffix in (".h5", ".pt", ".npy", ".safetensors"):
-        path = tmp_path / f"a{suffix}"
-        path.touch()
-        assert "empty" in refusal(path)
-
-
-def test_what_is_no_bag_is_refused(tmp_path):
-    for name, content in {
-        "a.h5": b"hello, I am text",
-        "a.pt": pickle.dumps({"features": X}),
-        "a.npy": b"\x93NUM",
-    }.items():
+def test_other_files_are_refused_as_bags(tmp_path):
+    contents = {"a.h5": b"hello, I am text", "a.pt": pickle.dumps({"features": X}), "a.npy": b"\x93NUM"}
+    contents |= {f"empty{suffix}": b"" for suffix in (".h5", ".pt", ".npy", ".safetensors")}
+    for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
         refusal(tmp_path / name)
+    np.savez(tmp_path / "a.npz", x=np.zeros((3, 2), "f4"))
+    assert "archive of arrays" in refusal(tmp_path / "a.npz")
     refusal(tmp_path)  # a folder
     refusal(tmp_path / "missing.h5")
     with h5py.File(tmp_path / "group.h5", "w") as file:
@@ -163,7 +154,7 @@ def test_what_is_no_bag_is_refused(tmp_path):
     refusal(tmp_path / "group.h5")
 
 
-def test_a_file_of_coordinates_is_told_from_a_broken_one(tmp_path):
+def test_a_file_of_coordinates_is_no_damaged_bag(tmp_path):
     path = h5(tmp_path / "slide_patches.h5", coords=np.zeros((5, 2), np.int64))
     with pytest.raises(NotABagError):
         open_bag(path)
@@ -229,12 +220,6 @@ def test_a_file_that_is_still_being_written_is_not_called_damaged(tmp_path):
         writer.communicate("\n")
     assert "another process is writing" in sentence
     assert len(open_bag(path)) == 1
-
-
-def test_an_archive_of_numpy_is_called_one_and_not_a_file_of_torch(tmp_path):
-    np.savez(tmp_path / "a.npz", x=np.zeros((3, 2), "f4"))
-    with pytest.raises(InputError, match=r"a\.npz: an archive of arrays"):
-        open_bag(tmp_path / "a.npz")
 
 
 def test_an_array_whose_header_is_too_long_is_refused_without_advice_to_load_pickles(tmp_path):

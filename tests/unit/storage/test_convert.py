@@ -31,8 +31,8 @@ def converted(source, folder, to, **options):
 def test_any_layout_becomes_any_other_and_keeps_its_numbers(tmp_path, layout, to, dtype):
     x, coords = features(dtype=dtype)
     source = write(tmp_path, layout, x, coords)
-    said, target = converted(source, tmp_path / "out", to, slide_mpp=1.0)
-    assert said == "written"
+    outcome, target = converted(source, tmp_path / "out", to, slide_mpp=1.0)
+    assert outcome == "written"
     before, after = open_bag(source), open_bag(target)
     assert after.features.dtype == before.features.dtype
     assert isinstance(after.features, torch.Tensor)  # contiguous: memory-mapped when read back
@@ -54,21 +54,11 @@ def test_a_second_run_writes_nothing_and_a_changed_source_is_written_again(tmp_p
     inode = target.stat().st_ino
     assert converted(source, tmp_path / "out", to, slide_mpp=1.0)[0] == "kept"
     assert target.stat().st_ino == inode
-    x[113, 2] += 1  # one number, in a row that a fingerprint does not look at
+    x[113, 2] += 1
     write(tmp_path, layout, x, coords)
-    later = target.stat().st_mtime + 2
-    os.utime(source, (later, later))
+    os.utime(source, (0, 0))  # an old date hides nothing
     assert converted(source, tmp_path / "out", to, slide_mpp=1.0)[0] == "written"
     np.testing.assert_array_equal(open_bag(target).features[0:200].numpy(), x)
-
-
-def test_a_changed_source_with_an_old_date_is_noticed_by_its_numbers(tmp_path):
-    x, coords = features(200)
-    source = write(tmp_path, "npy", x, coords)
-    converted(source, tmp_path / "out", "trident")
-    write(tmp_path, "npy", x + 1, coords)
-    os.utime(source, (0, 0))
-    assert converted(source, tmp_path / "out", "trident")[0] == "written"
 
 
 def test_another_type_resolution_or_encoder_is_written_again(tmp_path):
@@ -143,7 +133,7 @@ def test_float16_rounds_and_refuses_what_does_not_fit(tmp_path):
 
 @pytest.mark.parametrize("to", WRITTEN)
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
-def test_a_bag_that_nothing_would_read_is_refused_and_its_row_named(tmp_path, to, number):
+def test_a_bag_with_nan_is_refused_and_its_row_named(tmp_path, to, number):
     x, coords = features(5000)
     x[4321, 1] = number
     source = write(tmp_path, "npy", x, coords)
@@ -152,7 +142,7 @@ def test_a_bag_that_nothing_would_read_is_refused_and_its_row_named(tmp_path, to
     assert not any((tmp_path / "out").glob("*"))
 
 
-def test_bfloat16_goes_where_it_can_be_stored_and_says_so_elsewhere(tmp_path):
+def test_bfloat16_is_written_as_safetensors_and_refused_elsewhere(tmp_path):
     x = torch.randn(5, 3).bfloat16()
     source = tmp_path / "slide.pt"
     torch.save(x, source)
@@ -175,7 +165,7 @@ def test_a_file_is_never_converted_onto_itself(tmp_path):
 
 
 @pytest.mark.parametrize("wrong", [{"to": "zarr"}, {"dtype": "int8"}, {"slide_mpp": 0.005}, {"slide_mpp": 896.0}])
-def test_a_request_that_makes_no_sense_is_refused_at_once(tmp_path, wrong):
+def test_invalid_options_of_convert_are_refused(tmp_path, wrong):
     source = write(tmp_path, "npy", *features())
     with pytest.raises(InputError, match=f"^{next(iter(wrong))}: "):
         panther.convert(source, tmp_path / "out", **wrong)

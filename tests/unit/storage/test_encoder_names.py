@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from panther.encoders import about, encoders
-from panther.patches import ALIASES, canonical, encoder_words, same_encoder
+from panther.patches import ALIASES, canonical, same_encoder
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,3 @@ def test_our_encoders_keep_their_names_and_know_their_place_on_the_hub(name):
     assert canonical(name) == name
     if hub := about(name).hub:
         assert canonical(hub) == name
-
-
-def test_an_encoder_without_a_name_is_not_called_none() -> None:
-    assert encoder_words("uni") == "the encoder 'uni'"
-    assert encoder_words(None) == "an encoder that is not named"

@@ -81,7 +81,12 @@ def test_equal_features_have_equal_hashes_in_every_layout(tmp_path, dtype):
     for number, layout in enumerate(LAYOUTS):
         (tmp_path / str(number)).mkdir()
         path = write(tmp_path / str(number), layout, x, coords)
-        found.add(fingerprint(BagRef("s", (path,)))[1])
+        ref = BagRef("s", (path,))
+        rows, read = HashedRows(ref.open().features), torch.full_like(torch.from_numpy(x), 7.0)
+        for start in range(0, 300, 70):
+            rows.read_into(slice(start, min(start + 70, 300)), read[start : start + 70])
+        assert torch.equal(read, torch.from_numpy(x))
+        found |= {rows.digest(), fingerprint(ref)[1]}
     assert found == {hash_rows(torch.from_numpy(x))}
 
 
@@ -90,20 +95,7 @@ def test_the_order_of_reading_changes_nothing(slices):
     rows = HashedRows(X[:64])
     for start, stop in slices:
         assert torch.equal(rows[start:stop], X[:64][start:stop])
-    assert rows.digest() == hash_rows(X[:64])
-
-
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_rows_read_into_memory_that_is_there_are_hashed_too(tmp_path, dtype):
-    x, coords = features(300, dtype=dtype)
-    for number, layout in enumerate(LAYOUTS):
-        (tmp_path / str(number)).mkdir()
-        rows = HashedRows(BagRef("s", (write(tmp_path / str(number), layout, x, coords),)).open().features)
-        found = torch.full_like(torch.from_numpy(x), 7.0)
-        for start in range(0, 300, 70):
-            rows.read_into(slice(start, min(start + 70, 300)), found[start : start + 70])
-        assert torch.equal(found, torch.from_numpy(x))
-        assert rows.digest() == hash_rows(torch.from_numpy(x))
+    assert rows.digest() == hash_rows(Concatenated((X[:20], X[20:64])))
 
 
 def test_rows_that_were_read_in_order_are_not_read_again():
@@ -113,11 +105,6 @@ def test_rows_that_were_read_in_order_are_not_read_again():
         rows[start : start + 500]
     assert rows.digest() == hash_rows(X)
     assert (counted.read == 1).all()
-
-
-def test_the_slides_of_a_patient_are_hashed_as_one_bag():
-    parts = Concatenated((X[:1000], X[1000:]))
-    assert hash_rows(parts) == hash_rows(X)
 
 
 def test_names_and_contents_count_in_the_hash_of_a_cohort():
@@ -220,7 +207,7 @@ def test_hashes_are_kept_over_runs_and_a_damaged_file_costs_reading(tmp_path, at
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_what_holds_nan_has_no_fingerprint_and_the_slide_of_a_patient_is_named(dtype):
+def test_a_bag_with_nan_has_no_fingerprint_and_its_slide_is_named(dtype):
     sound = torch.full((5, 3), 6e4).to(dtype)  # whose sum is too large for float16
     assert fingerprint(Bag("a", sound))[1] == hash_rows(sound)
     bad = sound.clone()

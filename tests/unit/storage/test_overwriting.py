@@ -42,7 +42,7 @@ def cohort(tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:The iteration is not making good progress")
 @pytest.mark.parametrize("what", OTHERS)
-def test_a_file_of_somebody_else_is_kept_until_overwrite(cohort, what):
+def test_a_file_of_another_program_is_kept_without_overwrite(cohort, what):
     arguments, name, write = OTHERS[what]
     write(cohort / name)
     content = (cohort / name).read_bytes()
@@ -56,7 +56,7 @@ def test_a_file_of_somebody_else_is_kept_until_overwrite(cohort, what):
     run(*arguments)  # a result of ours is written again without a word
 
 
-def test_python_writes_where_it_is_told(cohort):
+def test_the_python_function_overwrites(cohort):
     import panther
 
     (cohort / "s.h5ad").write_text("notes")

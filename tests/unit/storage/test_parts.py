@@ -54,7 +54,7 @@ def test_rows_of_one_part_do_not_disagree_about_a_slide(tmp_path):
         read_clinical(path, "val")
 
 
-def test_slides_of_other_parts_are_told_from_those_that_no_row_names(bags, tmp_path):
+def test_notes_distinguish_slides_of_other_parts_from_slides_without_a_row(bags, tmp_path):
     path = table(tmp_path / "t.csv", "slide_id,split\na,train\nb,test\nc,\nd,val\n")
     chosen = select_slides(bags, path, "train")
     assert [ref.sample for ref in chosen.refs] == ["a"]
@@ -64,7 +64,7 @@ def test_slides_of_other_parts_are_told_from_those_that_no_row_names(bags, tmp_p
     ]
 
 
-def test_slides_of_other_tables_of_a_fold_are_told_apart_too(bags, tmp_path):
+def test_notes_name_slides_of_other_tables_of_a_fold(bags, tmp_path):
     fold = tmp_path / "kirc_k=0"
     fold.mkdir()
     table(fold / "train.csv", "scan,case_id,x\na,p,1\nb,q,1\n")
@@ -92,5 +92,5 @@ def test_nothing_is_learned_from_a_split_that_shares_a_patient(bags, tmp_path, l
     assert [ref.sample for ref in select_slides(bags, path, "test").refs] == ["c", "d"]  # looking is no learning
 
 
-def test_a_patient_without_a_part_is_shared_with_nobody(tmp_path):
+def test_a_patient_of_a_row_without_a_part_is_not_shared(tmp_path):
     read_clinical(table(tmp_path / "t.csv", LEAK.replace("c,p", "c,s")), "train").refuse_shared_patients()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from panther.patches import PatchSpec, in_common, spec_from
+from panther.patches import PatchSpec, in_common
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from panther.patches import PatchSpec, in_common, spec_from
         (PatchSpec(256 / 224, 224), PatchSpec(1.0, 256), True),  # STAMP's 256 um beside 10x of TRIDENT
     ],
 )
-def test_patches_are_compared_by_what_they_show(one, other, alike):
+def test_patches_agree_if_they_show_as_much_tissue(one, other, alike):
     assert one.agrees(other) is alike
     assert other.agrees(one) is alike
 
@@ -28,9 +28,3 @@ def test_what_is_put_together_keeps_the_scale_that_it_shares():
     assert in_common([PatchSpec(), PatchSpec(0.5), PatchSpec(0.499, 256, size_level0=512)]) == PatchSpec(0.499, 256)
     assert in_common([PatchSpec(0.5, 256), PatchSpec(1.0, 256)]) == PatchSpec()
     assert in_common([]) == PatchSpec()
-
-
-def test_a_spec_comes_back_and_earlier_files_have_none():
-    spec = PatchSpec(0.5, 256, overlap=16)
-    assert spec_from(spec.known()) == spec
-    assert spec_from(None) == PatchSpec()

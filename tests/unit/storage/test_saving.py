@@ -67,7 +67,7 @@ def test_an_array_may_be_saved_in_another_type(tmp_path):
         (np.full((2, 3), np.nan), "s.h5", {}, "row 0 of the features holds NaN"),
     ],
 )
-def test_what_cannot_be_kept_is_refused_and_leaves_nothing(tmp_path, bag, name, more, sentence):
+def test_a_bag_that_cannot_be_saved_is_refused_and_leaves_nothing(tmp_path, bag, name, more, sentence):
     with pytest.raises(InputError, match=sentence):
         panther.save_bag(bag, tmp_path / name, **more)
     assert list(tmp_path.iterdir()) == []

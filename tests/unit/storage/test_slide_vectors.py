@@ -1,4 +1,4 @@
-"""Vectors of slide encoders: the same numbers come out of every layout, and what is wrong with a file is said in a sentence."""
+"""Vectors of slide encoders: every layout gives the same numbers, and errors name the file."""
 
 from pathlib import Path
 
@@ -98,7 +98,7 @@ def test_files_that_say_it_name_their_encoder_and_level(tmp_path):
     assert (found.encoder, found.level) == ("cobra", "slide")
 
 
-def test_any_obsm_of_an_h5ad_can_be_meant(tmp_path):
+def test_a_key_selects_any_obsm_of_an_h5ad(tmp_path):
     import anndata
 
     data = anndata.AnnData(X=X[:, :1], obs=pd.DataFrame(index=NAMES), obsm={"X_titan": X})
@@ -109,7 +109,7 @@ def test_any_obsm_of_an_h5ad_can_be_meant(tmp_path):
         read_slide_vectors(tmp_path / "a.h5ad", "X_prism")
 
 
-def test_a_bad_vector_is_told_and_the_others_are_kept(tmp_path):
+def test_a_bad_vector_is_a_problem_and_the_others_are_kept(tmp_path):
     bad = X.copy()
     bad[1, 2] = np.nan
     frame = table().assign(**{f"f{j}": bad[:, j] for j in range(4)})
@@ -120,7 +120,7 @@ def test_a_bad_vector_is_told_and_the_others_are_kept(tmp_path):
     assert "NaN" in found.problems["S2"]
 
 
-def test_vectors_of_another_width_are_told(tmp_path):
+def test_vectors_of_another_length_are_problems(tmp_path):
     trident(tmp_path)
     np.save(tmp_path / "S4.npy", np.zeros(9, np.float32))
     found = read_slide_vectors(tmp_path)
@@ -153,7 +153,7 @@ def test_vectors_of_another_width_are_told(tmp_path):
         (lambda f: (f / "a.xlsx").write_text("x") and f / "a.xlsx", "no known layout"),
     ],
 )
-def test_what_is_no_file_of_vectors_is_refused_in_a_sentence(make, words, tmp_path):
+def test_other_files_are_refused_as_vectors(make, words, tmp_path):
     with pytest.raises(InputError, match=words):
         read_slide_vectors(make(tmp_path))
 

@@ -96,12 +96,12 @@ def test_the_usual_spelling_goes_first_and_two_unusual_ones_are_refused(tmp_path
 @pytest.mark.parametrize(
     ("header", "advice"),
     [
-        ("sldie_id,case_id,site_id", "if 'sldie_id' is meant, name it as the slide column"),
-        ("Slide ID,case_id,x", "if 'Slide ID' is meant"),
+        ("sldie_id,case_id,site_id", "if 'sldie_id' has the slides, name it as the slide column"),
+        ("Slide ID,case_id,x", "if 'Slide ID' has the slides"),
         ("age,case_id,site_id", "else name the slide column"),
     ],
 )
-def test_a_patient_column_that_stands_in_for_the_slides_is_told_where_nothing_fits(folder, header, advice, rows):
+def test_the_note_on_a_missing_slide_column_is_part_of_the_error(folder, header, advice, rows):
     path = table(folder / "t.csv", f"{header}\n{rows}")
     with pytest.raises(InputError, match=rf"has no slide column: .* its patient \(case_id\); {advice}"):
         select_slides(folder, path)
@@ -130,7 +130,7 @@ def test_the_patient_is_inferred_from_tcga_barcodes_only_where_all_slides_have_o
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("name,age\na,1\n", "neither a slide nor a patient column among name, age"),
         ("slide_id,age\na,1\na,2\nb,3\n", "1 slides have several rows that differ, e.g. a"),
@@ -140,13 +140,13 @@ def test_the_patient_is_inferred_from_tcga_barcodes_only_where_all_slides_have_o
         ("slide_id\n\xff\n", None),
     ],
 )
-def test_a_table_that_cannot_be_meant_is_refused_by_name(tmp_path, text, said):
+def test_an_unusable_table_is_refused_by_name(tmp_path, text, message):
     path = tmp_path / "t.csv"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(InputError) as caught:
         read_clinical(path)
     assert str(path) in str(caught.value)
-    assert said is None or said in str(caught.value)
+    assert message is None or message in str(caught.value)
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_a_table_chooses_slides_and_says_what_is_missing_and_left_out(folder):
+def test_a_table_selects_slides_and_missing_and_further_ones_are_reported(folder):
     path = table(folder / "t.csv", "slide_id,case_id\n03,p\n01,q\n99,q\n")
     chosen = select_slides(folder, path)
     assert [ref.sample for ref in chosen.refs] == ["01", "03"]
@@ -189,7 +189,7 @@ def test_the_slides_of_a_patient_are_one_bag_and_one_clinical_row(folder):
 
 
 @pytest.mark.parametrize("level", ["slide", "patient"])
-def test_a_patient_called_na_is_somebody(folder, level):
+def test_na_may_be_the_name_of_a_patient(folder, level):
     path = table(folder / "t.csv", "slide_id,case_id,age,lab\n01,NA,NA,NA\n02,null,50,7\n03,NaN,60,8\n")
     chosen = select_slides(folder, path, level=level, columns=Columns(site="lab"))
     assert sorted(chosen.clinical["case_id"] if level == "slide" else chosen.clinical.index) == ["NA", "NaN", "null"]
@@ -204,16 +204,6 @@ def test_slides_of_a_patient_must_share_the_number_of_features(folder):
     (ref,) = select_slides(folder, path, level="patient").refs
     with pytest.raises(InputError, match=r"p: .* share one encoder"):
         ref.open()
-
-
-def test_a_slide_that_is_there_twice_is_left_out_and_reported(folder):
-    (folder / "other").mkdir()
-    write(folder / "other", "npy", *features(), name="02")
-    listing = list_bags(folder)
-    assert [ref.sample for ref in listing.refs] == ["01", "03", "04"]
-    assert list(listing.problems) == ["02"]
-    assert "other" in listing.problems["02"]
-    assert [ref.sample for ref in list_bags(folder, leave_out=folder / "other").refs] == ["01", "02", "03", "04"]
 
 
 def test_hidden_files_and_files_that_are_no_bags_are_not_listed(folder):

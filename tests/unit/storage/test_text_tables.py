@@ -25,7 +25,7 @@ def written(folder, separator=",", first="", **columns):
 
 
 @pytest.mark.parametrize("separator", [",", "\t"])
-def test_decimal_commas_are_decimals_where_numbers_are_wanted(tmp_path, separator):
+def test_decimal_commas_are_decimals_in_columns_of_numbers(tmp_path, separator):
     path = written(tmp_path, separator, age=["61,5", "60", "1,234", "NA"], months=["12,5", "3", "0,5", "10"])
     assert list(load_cohort(path, time="months", event="event").y[:, 0]) == [12.5, 3, 0.5, 10]
     assert list(load_cohort(path, value="age").y) == [61.5, 60, 1.234]
@@ -65,7 +65,7 @@ READ = {
     ],
     ids=["thousands", "both"],
 )  # fmt: skip
-def test_what_may_be_read_in_two_ways_is_refused_where_numbers_are_wanted(tmp_path, read, cells, sentence):
+def test_ambiguous_commas_are_refused_in_columns_of_numbers(tmp_path, read, cells, sentence):
     path = written(tmp_path, size=cells)
     with pytest.raises(InputError, match=sentence):
         read(path)

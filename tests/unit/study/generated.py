@@ -1,10 +1,24 @@
 """A generated cohort whose labels and survival depend on tissue proportions in a known way."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import yaml
+
+from panther.study.file import Study, load_study
 
 TISSUES = 4
+# a study of a generated folder
+SMALL = {"name": "small", "table": "table.csv", "features": {"npy": "features"}, "task": {"label": "subtype"}}
+SMALL |= {"splits": {"k": 2}, "heads": ["probe"], "n_prototypes": [2], "bootstrap": 50}
+SMALL |= {"prototypes": {"restarts": 1, "passes": 1, "sample": 100}}
+
+
+def study_in(folder: Path, **changes: Any) -> Study:
+    """Write a study file into a generated folder and read it."""
+    (folder / "study.yaml").write_text(yaml.safe_dump({**SMALL, **changes}))
+    return load_study(folder / "study.yaml")
 
 
 def generate(

@@ -55,7 +55,7 @@ def test_covariates_are_rows_alone_and_beside_every_embedding(results: Results) 
     assert set(results.summary["method"]) == {"mean", COVARIATES, BOTH}
 
 
-def test_what_the_slide_adds_is_told_with_interval_and_likelihood_ratio(results: Results) -> None:
+def test_the_gain_of_the_slide_has_an_interval_and_a_likelihood_ratio(results: Results) -> None:
     gain = results.gains.query("metric == 'c_index' and part == 'test'").iloc[0]
     assert gain["method"] == BOTH
     assert gain["difference"] == pytest.approx(gain["with_slide"] - gain["covariates"])
@@ -115,10 +115,13 @@ def test_a_model_with_covariates_keeps_how_they_are_read(results: Results) -> No
     assert names == ["age", "stage"]
 
 
-def test_tables_are_written(results: Results, tmp_path: Path) -> None:
+def test_gains_are_written_and_removed_with_the_covariates(results: Results, tmp_path: Path) -> None:
     results.write(tmp_path / "out")
     again = pd.read_csv(tmp_path / "out" / "gains.csv")
     assert set(again["metric"]) == {"c_index", "c_index_uno"}
+    bags, table = cohort(30)
+    assert panther.run_study(study(bags, table, covariates=[]), tmp_path / "out").gains.empty
+    assert not (tmp_path / "out" / "gains.csv").exists()  # of the earlier study
 
 
 def test_heads_that_are_trained_read_covariates_too() -> None:
@@ -128,14 +131,7 @@ def test_heads_that_are_trained_read_covariates_too() -> None:
     assert done.gains["p_likelihood_ratio"].isna().all()  # of survival only
 
 
-def test_a_study_without_covariates_has_no_gains(tmp_path: Path) -> None:
-    bags, table = cohort(30)
-    done = panther.run_study(study(bags, table, covariates=[]), tmp_path)
-    assert done.gains.empty
-    assert not (tmp_path / "gains.csv").exists()
-
-
-def test_a_covariate_that_is_the_target_is_told() -> None:
+def test_a_covariate_that_is_the_target_is_noted() -> None:
     bags, table = cohort(30)
     table["score"] = (table["label"] == "high") * 3.0
     done = panther.run_study(study(bags, table, covariates=["score", "age"]))
@@ -166,7 +162,7 @@ def test_a_covariate_that_differs_between_slides_of_a_patient_is_refused() -> No
 
 
 @pytest.mark.slow
-def test_an_embedding_that_adds_nothing_is_not_said_to(tmp_path: Path) -> None:
+def test_the_interval_of_a_gain_of_nothing_covers_zero(tmp_path: Path) -> None:
     """Over 40 cohorts in which the slide is noise, the interval of the gain covers 0 in nearly all."""
     covered = []
     for seed in range(40):
@@ -196,7 +192,7 @@ def test_a_trained_model_reads_covariates_of_new_patients(
     np.testing.assert_allclose(again, high[0], rtol=1e-6)
 
 
-def test_a_model_that_reads_covariates_asks_for_them(trained: tuple[Any, pd.DataFrame, Any]) -> None:
+def test_a_model_with_covariates_requires_them(trained: tuple[Any, pd.DataFrame, Any]) -> None:
     bags, table, model = trained
     with pytest.raises(InputError, match=r"reads covariates \(age, stage\); give"):
         panther.predict(model, bags)
@@ -209,8 +205,8 @@ def test_models_of_a_study_predict_what_they_predicted_there(results: Results) -
     said = results.predictions.query("fold == 0")
     for method in (COVARIATES, BOTH):
         own = said[said["method"] == method].set_index("sample")["risk"]
-        found = panther.predict(results.model(fold=0, method=method), bags, table).table.set_index("sample")["risk"]
-        np.testing.assert_allclose(found[own.index], own, rtol=1e-4, atol=1e-5)
+        result = panther.predict(results.model(fold=0, method=method), bags, table).table.set_index("sample")["risk"]
+        np.testing.assert_allclose(result[own.index], own, rtol=1e-4, atol=1e-5)
 
 
 def test_networks_read_no_covariates() -> None:

@@ -32,12 +32,12 @@ def test_it_is_half_of_lifelines_stratified_test(slide: float) -> None:
         for columns in (["a"], ["a", "b"])
     ]
     expected = 2 * (fits[1].log_likelihood_ - fits[0].log_likelihood_)
-    found = added_by_second(folds)
-    assert found.statistic == pytest.approx(expected, rel=1e-5, abs=1e-6)
-    assert found.p_value == pytest.approx(stats.chi2.sf(expected, 1) / 2, rel=1e-4)
+    result = added_by_second(folds)
+    assert result.statistic == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    assert result.p_value == pytest.approx(stats.chi2.sf(expected, 1) / 2, rel=1e-4)
 
 
-def test_a_score_that_points_the_wrong_way_adds_nothing() -> None:
+def test_a_score_with_a_negative_coefficient_adds_nothing() -> None:
     rng = np.random.default_rng(3)
     folds = [_fold(rng, 80, 0.5) for _ in range(3)]
     turned = [Stratum(f.scores * [1, -1], f.target) for f in folds]
@@ -57,7 +57,7 @@ def test_a_constant_second_score_adds_nothing() -> None:
     assert added_by_second([flat]) == pytest.approx((0.0, 1.0), abs=1e-6)
 
 
-def test_nobody_with_the_event_is_no_test() -> None:
+def test_without_events_there_is_no_test() -> None:
     fold = _fold(np.random.default_rng(1), 20, 0.5)
     none = fold._replace(target=Survival(fold.target.time, np.zeros(20, bool)))
     assert all(np.isnan(added_by_second([none])))

@@ -2,14 +2,13 @@
 
 import pandas as pd
 import pytest
-import yaml
 
 from panther.errors import InputError
 from panther.study.evaluations import subgroups
-from panther.study.file import Study, load_study
+from panther.study.file import Study
 from panther.study.population import gather
 from panther.verbs.study import run_study
-from study.generated import generate
+from study.generated import generate, study_in
 
 OTHER_NAMES = {"slide_id": "file", "case_id": "who", "tissue_source_site": "lab"}
 
@@ -22,22 +21,16 @@ def folder(tmp_path_factory):
     return folder
 
 
-def study_in(folder, **keys):
-    content = {"name": "s", "features": {"npy": "features"}, "task": {"label": "subtype"}, "splits": {"k": 2}, **keys}
-    (folder / "study.yaml").write_text(yaml.safe_dump(content))
-    return load_study(folder / "study.yaml")
-
-
 def test_named_columns_give_the_same_population_as_the_usual_ones(folder):
     columns = {"slide": "file", "patient": "who", "site": "lab"}
-    usual = gather(study_in(folder, table="table.csv", splits={"scheme": "site-kfold", "k": 2}))
+    usual = gather(study_in(folder, splits={"scheme": "site-kfold", "k": 2}))
     named = gather(study_in(folder, table="other.csv", columns=columns, splits={"scheme": "site-kfold", "k": 2}))
     assert (named.ids, named.patients, named.sites) == (usual.ids, usual.patients, usual.sites)
     assert named.splits == usual.splits
     assert set(usual.sites) == {f"S{n}" for n in range(6)}
 
 
-def test_a_column_that_is_not_there_and_a_key_that_is_none_are_one_sentence(folder):
+def test_unknown_columns_and_keys_are_refused_by_name(folder):
     with pytest.raises(InputError, match="no slide column 'files'; did you mean 'file'"):
         gather(study_in(folder, table="other.csv", columns={"slide": "files"}))
     with pytest.raises(InputError, match=r"columns\.slides: there is no such key; did you mean 'slide'"):
@@ -53,17 +46,17 @@ def test_an_external_table_may_have_other_columns(folder):
         "features": {"npy": "features"},
         "columns": {"slide": "file", "patient": "who"},
     }
-    found = gather(study_in(folder, table="table.csv", external={"lab": external}))
-    assert found.patients[-1] == "XP011"
+    result = gather(study_in(folder, external={"lab": external}))
+    assert result.patients[-1] == "XP011"
 
 
-def test_an_external_cohort_of_one_class_is_told_what_its_scores_mean(folder):
+def test_an_external_cohort_of_one_class_has_a_note(folder):
     table = pd.read_csv(folder / "table.csv", dtype=str)
     table["case_id"] = "X" + table["case_id"]
     table["subtype"] = table["subtype"].replace("low", "Low")
     table.to_csv(folder / "one_class.csv", index=False)
     external = {"lab": {"table": "one_class.csv", "features": {"npy": "features"}}}
-    notes = gather(study_in(folder, table="table.csv", external=external)).notes
+    notes = gather(study_in(folder, external=external)).notes
     assert any("one_class.csv: all 6 samples are of class high: the scores are the recall" in note for note in notes)
     assert not any("table.csv: all" in note for note in notes)
 
@@ -80,19 +73,19 @@ def test_an_external_cohort_of_one_class_is_told_what_its_scores_mean(folder):
         ({"methods": ["abmil"], "losses": ["nll"]}, []),
     ],
 )
-def test_rows_that_are_not_trained_with_the_losses_of_the_study_are_told(changes, told):
+def test_rows_that_are_not_trained_with_the_losses_of_the_study_have_a_note(changes, told):
     study = Study(name="s", table="t.csv", features={"a": "f"}, task={"survival": "os"}, **changes)
     sentences = " ".join(study.untrained_losses())
     assert all(part in sentences for part in told)
     assert bool(sentences) == bool(told)
 
 
-def test_a_study_says_with_which_loss_its_networks_are_trained(folder):
-    notes = gather(study_in(folder, table="table.csv", methods=["abmil"], losses=["ordinal"])).notes
+def test_the_loss_of_networks_is_noted(folder):
+    notes = gather(study_in(folder, methods=["abmil"], losses=["ordinal"])).notes
     assert any("abmil: trained with cross-entropy; `losses` (ordinal) is for heads" in note for note in notes)
 
 
-def test_thirds_of_a_number_are_those_of_the_study_whoever_else_is_tested(folder):
+def test_thirds_of_a_number_are_those_of_the_study_with_external_cohorts_too(folder):
     own = pd.read_csv(folder / "table.csv", dtype=str)
     age = own["case_id"].str[1:].astype(int) + 40  # 40 ... 51
     own.assign(age=age).to_csv(folder / "aged.csv", index=False)
@@ -116,20 +109,14 @@ def test_a_refused_study_trains_nothing_and_leaves_no_folder(tmp_path, task):
     for part, rows in {"train": table[:6], "val": table[6:]}.items():
         (tmp_path / "s_k=0").mkdir(exist_ok=True)
         rows.to_csv(tmp_path / "s_k=0" / f"{part}.csv", index=False)
-    study = {
-        "name": "x",
-        "table": table,
-        "features": tmp_path / "features",
-        "task": {"label": task},
-        "splits": tmp_path / "s_k=0",
-    }
+    study = {"name": "x", "table": table, "features": tmp_path / "features", "task": {"label": task}}
     with pytest.raises(InputError, match="no test part" if task == "subtype" else task):
-        run_study(study, tmp_path / "out")
+        run_study({**study, "splits": tmp_path / "s_k=0"}, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_grid_of_too_many_models_is_refused_unless_allowed(folder):
-    grid = {"table": "table.csv", "seeds": list(range(8)), "n_prototypes": [1, 2, 3]}  # in 2 folds
+    grid = {"seeds": list(range(8)), "n_prototypes": [1, 2, 3]}  # in 2 folds
     with pytest.raises(InputError, match="47"):
         gather(study_in(folder, **grid, max_models=47))
     assert gather(study_in(folder, **grid, max_models=48))

@@ -1,4 +1,4 @@
-"""From predictions to tables: what counts as evidence, what is a tie, what a perfect score says."""
+"""From predictions to tables: intervals, p-values, ties and perfect scores."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -90,10 +90,10 @@ def test_models_that_learn_from_each_others_test_patients_do_not_make_intervals_
         first, second = (cross_validated(rng, labels) for _ in range(2))
         p.append(by_metric(first, second, number=200)[metric]["p_value"])
         resampled = _resampled(first, 200)
-        found = intervals(resampled)[metric]
-        covered.append(found.low <= 0.5 <= found.high)
-        half = (found.high - found.low) / 3  # as if patients were all that varies
-        narrow.append(abs(found.value - 0.5) <= half)
+        result = intervals(resampled)[metric]
+        covered.append(result.low <= 0.5 <= result.high)
+        half = (result.high - result.low) / 3  # as if patients were all that varies
+        narrow.append(abs(result.value - 0.5) <= half)
     assert np.mean(np.array(p) < 0.05) <= 0.06
     assert np.mean(covered) >= 0.93
     assert np.mean(narrow) < 0.9
@@ -122,30 +122,30 @@ def test_only_folds_of_different_patients_are_corrected():
     assert list(width.values()) == pytest.approx([1, 1, 1])
 
 
-def test_few_patients_who_are_predicted_otherwise_are_judged_exactly():
+def test_few_patients_with_different_predictions_have_an_exact_p_value():
     labels = np.arange(40) % 2
     right = np.where(labels == 1, 3.0, -3.0)
     for wrong, expected in ((4, 0.125), (6, 0.03125)):
         worse = right * np.where(np.arange(40) < wrong, -1, 1)
         pair = tuple((judged(scores, labels),) for scores in (right, worse))
-        found = by_metric(*pair, number=1000)
-        assert found["balanced_accuracy"]["p_value"] == pytest.approx(expected, abs=0.03)
-        assert found["balanced_accuracy"]["p_value"] >= expected
+        result = by_metric(*pair, number=1000)
+        assert result["balanced_accuracy"]["p_value"] == pytest.approx(expected, abs=0.03)
+        assert result["balanced_accuracy"]["p_value"] >= expected
     twice = tuple(side + tuple(replace(one, part="test") for one in side) for side in pair)  # two seeds, one patient
     assert by_metric(*twice, number=1000)["balanced_accuracy"]["p_value"] >= 0.03125
     ten = (judged(right * np.where(np.arange(40) < 12, -1, 1), labels),)
     assert by_metric(pair[0], ten, number=1000)["weighted_f1"]["p_value"] < 0.01
 
 
-def test_the_best_of_several_rows_is_called_so():
+def test_the_best_of_several_rows_has_a_corrected_score():
     labels = np.arange(40) % 2
     summary = summary_of({"panther": 2, "ot": 4, "h2t": 9}, labels, number=200)
     assert (summary.query("metric != 'accuracy'")["of_rows"] == 3).all()
     row = summary.query("metric == 'balanced_accuracy'").iloc[0]
     assert row["selected_low"] < row["selected"] <= 0.95
-    (said, *_) = verdicts(summary, ["balanced_accuracy"])
-    assert said.startswith("Best of 3 rows (test, Bal. acc.): 0.950, PANTHER + probe; ")
-    assert f"{row['selected_low']:.3f} to {row['selected_high']:.3f}" in said
+    (best, *_) = verdicts(summary, ["balanced_accuracy"])
+    assert best.startswith("Best of 3 rows (test, Bal. acc.): 0.950, PANTHER + probe; ")
+    assert f"{row['selected_low']:.3f} to {row['selected_high']:.3f}" in best
     alone = summary_of({"panther": 2}, labels, number=200)
     assert alone[["of_rows", "selected"]].isna().all(axis=None)
 
@@ -175,10 +175,10 @@ def summary_of(methods: dict[str, float], labels: np.ndarray, number: int = 0) -
     return _summary(metrics, groups, {members: _resampled(members, number) for members in groups.values()})
 
 
-def test_a_tie_for_the_best_is_told_as_a_tie():
+def test_ties_for_the_best_are_named():
     labels = np.arange(40) % 2
-    said = verdicts(summary_of({"panther": 2, "ot": 2, "h2t": 9}, labels), ["balanced_accuracy"])
-    assert said == ["Best of 3 rows (test, Bal. acc.): 0.950, a tie between PANTHER + probe and OT + probe."]
+    tie = verdicts(summary_of({"panther": 2, "ot": 2, "h2t": 9}, labels), ["balanced_accuracy"])
+    assert tie == ["Best of 3 rows (test, Bal. acc.): 0.950, a tie between PANTHER + probe and OT + probe."]
     alone = verdicts(summary_of({"panther": 2, "ot": 4}, labels), ["balanced_accuracy"])
     assert alone == ["Best of 2 rows (test, Bal. acc.): 0.950, PANTHER + probe."]
 
@@ -201,19 +201,8 @@ def test_a_perfect_score_comes_with_its_exact_bound_and_a_warning():
 def test_slides_of_one_patient_do_not_raise_the_exact_bound():
     labels = np.arange(20) % 2
     one = judged(np.where(labels == 1, 3.0, -3.0), labels)
-    metrics = pd.DataFrame(
-        [
-            {
-                **one.trained.cell.columns(),
-                "fold": 0,
-                "part": "test",
-                "subgroup": "",
-                "by": "",
-                "metric": "accuracy",
-                "value": 1.0,
-            }
-        ]
-    )
+    where = {"fold": 0, "part": "test", "subgroup": "", "by": ""}
+    metrics = pd.DataFrame([{**one.trained.cell.columns(), **where, "metric": "accuracy", "value": 1.0}])
     few = Evaluation(**{**vars(one), "patients": tuple(f"P{i % 4}" for i in range(20))})
     for member, patients in ((one, 20), (few, 4)):
         summary = _summary(metrics, {one.group(): (member,)}, {(member,): Resampled({}, {})})

@@ -1,42 +1,28 @@
-"""Studies end to end on generated cohorts: signal found, chance when shuffled, no leakage, killed and resumed."""
+"""Studies end to end on generated cohorts: signal result, chance when shuffled, no leakage, results of the cache."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
 from panther.errors import InputError
 from panther.models.predict import predict_bags
-from panther.study.file import load_study
 from panther.study.jobs import load_predictions
 from panther.study.tables import latex, markdown
 from panther.study.training import train_all
 from panther.verbs.study import run_study
+from study import generated
 from study.generated import generate
 
 QUICK = {
-    "name": "quick",
-    "table": "table.csv",
-    "features": {"npy": "features"},
-    "splits": {"scheme": "kfold", "k": 3, "seed": 0},
+    "splits": {"k": 3},
     "methods": ["protocounts"],
-    "heads": ["probe"],
     "n_prototypes": [4],
     "prototypes": {"restarts": 2, "passes": 1},
-    "bootstrap": 50,
 }
-
-
-def study_in(folder: Path, **changes):
-    (folder / "study.yaml").write_text(yaml.safe_dump({**QUICK, **changes}))
-    return load_study(folder / "study.yaml")
+study_in = partial(generated.study_in, **QUICK)
 
 
 def results_of(folder: Path, **changes):
@@ -62,42 +48,39 @@ def planted_scores(folder, seed, shuffled=False):
     """Scores of a study of each kind on a generated cohort whose labels the tissue tells, or not."""
     generate(folder, seed=seed, shuffled=shuffled)
     return {
-        "balanced_accuracy": value(results_of(folder, task={"label": "subtype"}), "balanced_accuracy"),
+        "balanced_accuracy": value(results_of(folder), "balanced_accuracy"),
         "c_index": value(results_of(folder, task={"survival": "dss"}), "c_index"),
     }
 
 
 def test_a_planted_signal_is_recovered(tmp_path):
-    found = planted_scores(tmp_path, seed=0)
-    assert found["balanced_accuracy"] > 0.8
-    assert found["c_index"] > 0.62
+    result = planted_scores(tmp_path, seed=0)
+    assert result["balanced_accuracy"] > 0.8
+    assert result["c_index"] > 0.62
 
 
 @pytest.mark.slow
 def test_a_planted_signal_is_recovered_and_shuffled_labels_fall_to_chance(tmp_path):
-    found = {}
+    result = {}
     for shuffled in (False, True):
         scores = [planted_scores(tmp_path / f"{shuffled}-{seed}", seed, shuffled) for seed in range(3)]
-        found[shuffled] = {name: float(np.mean([one[name] for one in scores])) for name in scores[0]}
-    assert found[False]["balanced_accuracy"] > 0.8
-    assert found[False]["c_index"] > 0.62
-    assert abs(found[True]["balanced_accuracy"] - 0.5) < 0.12
-    assert abs(found[True]["c_index"] - 0.5) < 0.1
+        result[shuffled] = {name: float(np.mean([one[name] for one in scores])) for name in scores[0]}
+    assert result[False]["balanced_accuracy"] > 0.8
+    assert result[False]["c_index"] > 0.62
+    assert abs(result[True]["balanced_accuracy"] - 0.5) < 0.12
+    assert abs(result[True]["c_index"] - 0.5) < 0.1
 
 
 def test_changing_test_patients_changes_nothing_upstream(tmp_path):
     for name in "ab":
         generate(tmp_path / name)
-    study = study_in(tmp_path / "a", task={"label": "subtype"}, heads=["linear"], training={"epochs": 3})
+    study = study_in(tmp_path / "a", heads=["linear"], training={"epochs": 3})
     first = train_all(study, tmp_path / "a/out")
     tested = set(first.population.splits[0].test["test"])
     for path in (tmp_path / "b/features").glob("*.npy"):
         if path.stem[:4] in tested:
             np.save(path, np.load(path) + 5.0)
-    second = train_all(
-        study_in(tmp_path / "b", task={"label": "subtype"}, heads=["linear"], training={"epochs": 3}),
-        tmp_path / "b/out",
-    )
+    second = train_all(study_in(tmp_path / "b", heads=["linear"], training={"epochs": 3}), tmp_path / "b/out")
     prototypes = [{p.name for p in (tmp_path / n / "out/cache").glob("prototypes-*")} for n in "ab"]
     assert len(prototypes[0] & prototypes[1]) == 1  # the fold whose training part does not hold the changed patients
     (shared,) = prototypes[0] & prototypes[1]
@@ -117,7 +100,6 @@ def test_all_kinds_of_methods_heads_and_parts_come_to_one_table(cohort, tmp_path
     (external / "table.csv").write_text(text.replace("P0", "XP0"))
     results = results_of(
         cohort,
-        task={"label": "subtype"},
         methods=["panther", "deepsets", {"name": "abmil", "hidden": 16, "attention": 8}],
         heads=["linear", "paper-classification", "probe"],
         training={"epochs": 2},
@@ -139,11 +121,8 @@ def test_all_kinds_of_methods_heads_and_parts_come_to_one_table(cohort, tmp_path
     interval = results.summary[results.summary["metric"] == "balanced_accuracy"]
     assert (interval["ci_low"] <= interval["mean"] + 1e-9).all()
     assert (interval["ci_high"] >= interval["mean"] - 1e-9).all()
-    assert set(results.comparisons["reference"]) <= {
-        "panther + linear",
-        "panther + paper-classification",
-        "panther + probe",
-    }
+    heads = ("linear", "paper-classification", "probe")
+    assert set(results.comparisons["reference"]) <= {f"panther + {head}" for head in heads}
     assert results.comparisons["p_value"].between(0, 1).all()
     written = results.write(tmp_path / "tables")
     assert pd.read_parquet(tmp_path / "tables/metrics.parquet").shape == metrics.shape
@@ -153,7 +132,7 @@ def test_all_kinds_of_methods_heads_and_parts_come_to_one_table(cohort, tmp_path
 
 
 def test_a_second_run_computes_nothing_and_a_changed_setting_only_what_it_touches(cohort):
-    study = study_in(cohort, task={"label": "subtype"})
+    study = study_in(cohort)
     train_all(study, cohort / "cached")
 
     def files() -> dict[str, int]:
@@ -164,13 +143,13 @@ def test_a_second_run_computes_nothing_and_a_changed_setting_only_what_it_touche
     before = files()
     train_all(study, cohort / "cached")
     assert files() == before
-    train_all(study_in(cohort, task={"label": "subtype"}, scaling="none"), cohort / "cached")
+    train_all(study_in(cohort, scaling="none"), cohort / "cached")
     new = set(files()) - set(before)
     assert {name.split("-")[0] for name in new} == {"model"}
 
 
 def test_a_smaller_training_part_keeps_the_proportions_and_the_test_part(cohort):
-    study = study_in(cohort, task={"label": "subtype"}, train_sizes=[0.5, 1.0])
+    study = study_in(cohort, train_sizes=[0.5, 1.0])
     results = run_study(study, cohort / "sizes")
     train = results.metrics[(results.metrics["part"] == "train") & (results.metrics["metric"] == "accuracy")]
     assert set(train.groupby("train_size")["n"].first()) == {20, 40}
@@ -178,10 +157,10 @@ def test_a_smaller_training_part_keeps_the_proportions_and_the_test_part(cohort)
     assert test.groupby("train_size")["n"].sum().nunique() == 1
 
 
-def test_a_bad_bag_is_told_and_the_study_goes_on(tmp_path):
+def test_a_bad_bag_is_reported_and_the_study_goes_on(tmp_path):
     generate(tmp_path)
     (tmp_path / "features/P001-0.npy").write_bytes(b"")
-    study = study_in(tmp_path, task={"label": "subtype"})
+    study = study_in(tmp_path)
     outcome = train_all(study, tmp_path / "out")
     assert len(outcome.failures) == 1
     assert "P001" in next(iter(outcome.failures))
@@ -190,28 +169,9 @@ def test_a_bad_bag_is_told_and_the_study_goes_on(tmp_path):
 
 
 def test_external_patients_that_were_trained_on_are_refused(cohort):
-    study = study_in(
-        cohort, task={"label": "subtype"}, external={"same": {"table": "table.csv", "features": {"npy": "features"}}}
-    )
+    study = study_in(cohort, external={"same": {"table": "table.csv", "features": {"npy": "features"}}})
     with pytest.raises(InputError, match="are in the study itself"):
         train_all(study, cohort / "refused")
-
-
-@pytest.mark.slow
-def test_a_study_killed_again_and_again_ends_with_the_same_numbers(cohort, tmp_path):
-    study_in(cohort, task={"survival": "dss"}, methods=["panther", "ot"], heads=["linear"], training={"epochs": 4})
-    command = [sys.executable, "-m", "panther", "run", str(cohort / "study.yaml"), "-j", "1", "-o"]
-    subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
-    for delay in (4.0, 5.0, 6.0):
-        process = subprocess.Popen(
-            [*command, str(tmp_path / "killed")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        time.sleep(delay)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-    subprocess.run([*command, str(tmp_path / "killed")], check=True, capture_output=True)
-    for name in ("metrics.csv", "predictions.csv", "summary.csv", "comparisons.csv", "table.md"):
-        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes(), name
 
 
 @pytest.mark.parametrize(
@@ -232,10 +192,10 @@ def test_the_models_that_were_tested_are_kept_and_predict_the_same(changes, coho
         _, parts = load_predictions(trained.predictions)
         ids = [str(name) for name in parts["test"].pop("ids")]
         bags = results.run.population.bags[cell.encoder]
-        names, found, _ = predict_bags(model, [bags[name] for name in ids])
+        names, result, _ = predict_bags(model, [bags[name] for name in ids])
         assert names == ids
         for name, values in parts["test"].items():
-            np.testing.assert_allclose(found[name], values, atol=1e-5)
+            np.testing.assert_allclose(result[name], values, atol=1e-5)
         assert set(model.about["samples"]) == {str(name) for name in parts["train"]["ids"]}
         assert model.about["task"] == results.run.study.task.model_dump(exclude_none=True)
     listed = pd.read_csv(tmp_path / "models.csv")
@@ -243,7 +203,7 @@ def test_the_models_that_were_tested_are_kept_and_predict_the_same(changes, coho
 
 
 def test_a_model_that_is_gone_or_damaged_is_trained_again_to_the_same_bytes(cohort, tmp_path):
-    study = study_in(cohort, task={"label": "subtype"}, heads=["linear"], training={"epochs": 2})
+    study = study_in(cohort, heads=["linear"], training={"epochs": 2})
     first = train_all(study, tmp_path)
     paths = [trained.model for trained in first.trained]
     before = [path.read_bytes() for path in paths]
@@ -255,8 +215,8 @@ def test_a_model_that_is_gone_or_damaged_is_trained_again_to_the_same_bytes(coho
     assert paths[1].name in again.notes[0]
 
 
-def test_a_model_is_chosen_by_what_tells_it_apart(cohort, tmp_path):
-    results = run_study(study_in(cohort, task={"label": "subtype"}, methods=["protocounts", "deepsets"]), tmp_path)
+def test_a_model_is_chosen_by_its_cell(cohort, tmp_path):
+    results = run_study(study_in(cohort, methods=["protocounts", "deepsets"]), tmp_path)
     assert results.model(1, method="deepsets").method.name == "deepsets"
     with pytest.raises(InputError, match="2 models of fold 0; name one with `method=`: 'protocounts'"):
         results.model()
@@ -270,9 +230,9 @@ def test_a_model_is_chosen_by_what_tells_it_apart(cohort, tmp_path):
 
 def test_a_study_of_values_needs_no_file_and_leaves_none_unless_written(cohort, tmp_path):
     table = pd.read_csv(cohort / "table.csv")
-    values = {**QUICK, "table": table, "features": str(cohort / "features"), "task": {"label": "subtype"}}
+    values = {**generated.SMALL, **QUICK, "table": table, "features": str(cohort / "features")}
     results = run_study(values, workers=1)
-    filed = run_study(study_in(cohort, task={"label": "subtype"}), tmp_path / "filed")
+    filed = run_study(study_in(cohort), tmp_path / "filed")
     pd.testing.assert_frame_equal(
         results.summary.drop(columns="encoder"), filed.summary.drop(columns="encoder"), check_exact=True
     )

@@ -1,4 +1,4 @@
-"""The shuffle test: what is shuffled and what is not, who is trained again, and what the table, the folder and the report say."""
+"""The shuffle test: what is shuffled, which rows are trained again, and the table, folder and report."""
 
 import pickle
 from pathlib import Path
@@ -110,7 +110,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return panther.run_study(study(), tmp_path_factory.mktemp("shuffle"))
 
 
-def test_the_table_has_both_scores_and_says_exactly_where_nothing_can_be_lost(results: Results) -> None:
+def test_the_table_has_both_scores_and_exact_ones_where_coordinates_are_not_read(results: Results) -> None:
     summary = results.summary.set_index(["method", "metric"])["mean"]
     for _, row in results.shuffle.iterrows():
         assert row["score"] == pytest.approx(summary[row["method"], row["metric"]])
@@ -124,11 +124,11 @@ def test_the_table_has_both_scores_and_says_exactly_where_nothing_can_be_lost(re
     assert (moved["difference"] <= moved["ci_high"]).all()
 
 
-def test_a_score_that_owes_all_to_places_loses_it(results: Results) -> None:
-    found = results.shuffle[results.shuffle["metric"] == "auroc"].set_index("method")
-    assert found.loc["with space", "score"] == 1
-    assert found.loc["with space", "shuffled"] < 0.9
-    assert found.loc["with space", "shuffles"] == 2
+def test_a_score_that_depends_on_coordinates_alone_is_lost(results: Results) -> None:
+    result = results.shuffle[results.shuffle["metric"] == "auroc"].set_index("method")
+    assert result.loc["with space", "score"] == 1
+    assert result.loc["with space", "shuffled"] < 0.9
+    assert result.loc["with space", "shuffles"] == 2
 
 
 def test_the_shuffled_score_is_that_of_models_trained_and_tested_on_shuffled_tissue(results: Results) -> None:
@@ -142,8 +142,8 @@ def test_the_shuffled_score_is_that_of_models_trained_and_tested_on_shuffled_tis
         seen.add(parts["test"]["probabilities"].tobytes())
         right.append(np.mean([(said[truth == k] == k).mean() for k in (0, 1)]))
     assert len(right) == len(seen) == 4  # folds x shuffles
-    found = results.shuffle.set_index(["method", "metric"])["shuffled"]
-    assert found["order", "balanced_accuracy"] == pytest.approx(np.mean(right))
+    result = results.shuffle.set_index(["method", "metric"])["shuffled"]
+    assert result["order", "balanced_accuracy"] == pytest.approx(np.mean(right))
 
 
 def test_only_what_reads_places_is_made_again_and_no_model_of_shuffled_tissue_is_offered(results: Results) -> None:
@@ -166,7 +166,7 @@ def test_the_folder_the_printed_table_and_the_report_have_it(results: Results) -
     assert "mean of 2 shuffles" in section
 
 
-def test_a_study_that_no_longer_asks_for_it_has_no_table_and_no_tab(results: Results, tmp_path: Path) -> None:
+def test_a_later_study_without_the_key_removes_table_and_tab(results: Results, tmp_path: Path) -> None:
     results.write(tmp_path / "run")
     plain = panther.run_study(study(shuffle=False), tmp_path / "run")
     assert plain.shuffle.empty
@@ -184,7 +184,7 @@ def test_a_study_that_no_longer_asks_for_it_has_no_table_and_no_tab(results: Res
         ("auroc", (0.9, 0.6, 0.3, np.nan, np.nan), "there is no interval"),
     ],
 )
-def test_what_is_lost_is_said_shuffle_verdict(metric: str, numbers: tuple[float, ...], said: str) -> None:
+def test_the_loss_is_worded(metric: str, numbers: tuple[float, ...], said: str) -> None:
     names = ("score", "shuffled", "difference", "ci_low", "ci_high")
     row = pd.Series({"metric": metric, "shuffles": 1, **dict(zip(names, numbers, strict=True))})
     assert said in shuffle_verdict(row)

@@ -4,13 +4,11 @@ import threading
 
 import numpy as np
 import pytest
-import yaml
 
 from panther.engine import open_work, side_by_side
 from panther.study import jobs as stages
-from panther.study.file import load_study
 from panther.study.training import train_all
-from study.generated import generate
+from study.generated import generate, study_in
 
 
 def test_two_encoders_fit_their_prototypes_at_the_same_time(tmp_path, monkeypatch):
@@ -18,19 +16,7 @@ def test_two_encoders_fit_their_prototypes_at_the_same_time(tmp_path, monkeypatc
     (tmp_path / "others").mkdir()
     for path in (tmp_path / "features").iterdir():  # of another encoder
         np.save(tmp_path / "others" / path.name, 2 * np.load(path))
-    content = {
-        "name": "two",
-        "table": "table.csv",
-        "features": {"one": "features", "two": "others"},
-        "task": {"label": "subtype"},
-        "splits": {"scheme": "kfold", "k": 2, "seed": 0},
-        "methods": ["panther"],
-        "heads": ["probe"],
-        "n_prototypes": [2],
-        "prototypes": {"restarts": 1, "passes": 1, "sample": 100},
-    }
-    (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
-    study = load_study(tmp_path / "study.yaml")
+    study = study_in(tmp_path, features={"one": "features", "two": "others"})
     train_all(study, tmp_path / "alone")
     meeting, fit = threading.Barrier(2, timeout=120), stages.fit_many
 

@@ -1,4 +1,4 @@
-"""Whoever a study cannot use is listed, whatever reads the features first, and the number of samples is true."""
+"""Samples that a study cannot use are listed, whatever reads the features first, and numbers of samples are right."""
 
 import json
 
@@ -35,7 +35,7 @@ def bags() -> dict[str, np.ndarray]:
 
 @pytest.fixture
 def folder(tmp_path):
-    """Features of everybody as files."""
+    """Features of all as files."""
     (tmp_path / "F").mkdir()
     for name, x in bags().items():
         np.save(tmp_path / "F" / f"{name}.npy", x)
@@ -82,7 +82,7 @@ def test_bfloat16_in_memory_is_stored_as_it_is_and_nothing_of_an_earlier_call_is
         assert torch.equal(ref.open().features[:], narrow[ref.sample])
 
 
-def test_whom_one_method_cannot_embed_is_listed_also_from_the_cache(folder):
+def test_samples_that_a_method_cannot_embed_are_listed_also_from_the_cache(folder):
     np.save(folder / "F/s3.npy", bags()["s3"] * 1e20)  # numbers, but their squares are none
     for _ in range(2):
         with pytest.warns(

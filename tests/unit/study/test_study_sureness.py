@@ -1,11 +1,10 @@
-"""How sure the models of a study are: who calibrates whom, and whether promises are kept."""
+"""Calibration and prediction sets of a study: the calibrating patients, and coverage."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from generated import generate
 
 from panther.cohort.targets import Classes, Values
 from panther.engine import LOCAL
@@ -18,23 +17,17 @@ from panther.study.file import Cell
 from panther.study.sureness import _calibrator, _held_out, judge_sureness
 from panther.study.training import Trained
 from panther.verbs.study import run_study
+from study.generated import generate, study_in
 
-CELL = Cell(
-    encoder="uni",
-    method=Named(name="panther"),
-    head=Named(name="probe"),
-    loss=Named(name="cross-entropy"),
-    n_prototypes=4,
-    train_size=1.0,
-    seed=1,
-)
+NAMES = {key: Named(name=name) for key, name in {"method": "panther", "head": "probe", "loss": "cross-entropy"}.items()}
+CELL = Cell(encoder="uni", **NAMES, n_prototypes=4, train_size=1.0, seed=1)
 
 
-class Everybody:
-    """As much of a population as is asked for."""
+class Population:
+    """Samples and sites of a population."""
 
-    def __init__(self, found):
-        self.ids = list(dict.fromkeys(name for one in found for name in one.ids))
+    def __init__(self, result):
+        self.ids = list(dict.fromkeys(name for one in result for name in one.ids))
         self.sites = [("A", "B", None)[i % 3] for i in range(len(self.ids))]
 
 
@@ -62,11 +55,11 @@ def values(rng, n, fold):
 def test_a_fold_is_calibrated_by_the_others():
     rng = np.random.default_rng(0)
     folds = [classes(rng, 40, fold) for fold in range(3)]
-    found = _calibrator(folds[0], folds)
+    result = _calibrator(folds[0], folds)
     labels = np.concatenate([folds[k].target.labels for k in (1, 2)])
     p = np.concatenate([folds[k].prediction["probabilities"] for k in (1, 2)])
-    assert found.temperature == fit_temperature(labels, p)
-    assert (found.patients, found.source) == (80, "test patients of the other folds")
+    assert result.temperature == fit_temperature(labels, p)
+    assert (result.patients, result.source) == (80, "test patients of the other folds")
 
 
 def test_patients_who_are_tested_twice_do_not_calibrate_themselves():
@@ -77,7 +70,7 @@ def test_patients_who_are_tested_twice_do_not_calibrate_themselves():
     assert _calibrator(first, [first, replace(second, patients=first.patients)]) is None
 
 
-def test_a_validation_part_comes_first_and_external_cohorts_ask_the_own_test():
+def test_a_validation_part_comes_first_and_the_test_part_calibrates_external_cohorts():
     rng = np.random.default_rng(2)
     test, val, other = classes(rng, 20, 0), classes(rng, 20, 0, "val"), classes(rng, 20, 1)
     external = classes(rng, 20, 0, "test_elsewhere")
@@ -86,27 +79,27 @@ def test_a_validation_part_comes_first_and_external_cohorts_ask_the_own_test():
 
 
 @pytest.mark.parametrize("make", [classes, values])
-def test_promises_are_kept_in_simulated_studies(make):
+def test_prediction_sets_have_their_coverage_in_simulated_studies(make):
     rng = np.random.default_rng(3)
     covered = []
     for _ in range(30):
         folds = [make(rng, 30, fold) for fold in range(5)]
-        table = judge_sureness(folds, Everybody(folds), 0, LOCAL)["prediction_sets"]
+        table = judge_sureness(folds, Population(folds), 0, LOCAL)["prediction_sets"]
         covered.append(table.query("by == 'all'")["coverage"].item())
     assert 0.88 <= np.mean(covered) <= 0.92
 
 
-def test_calibration_mends_a_model_that_is_too_sure():
+def test_calibration_corrects_an_overconfident_model():
     rng = np.random.default_rng(4)
     folds = [classes(rng, 100, fold) for fold in range(3)]
-    tables = judge_sureness(folds, Everybody(folds), 50, LOCAL)
-    found = tables["calibration"].set_index(["probabilities", "metric"])
+    tables = judge_sureness(folds, Population(folds), 50, LOCAL)
+    result = tables["calibration"].set_index(["probabilities", "metric"])
     labels = np.concatenate([one.target.labels for one in folds])
     raw = np.concatenate([one.prediction["probabilities"] for one in folds])
-    assert found.loc[("raw", "brier"), "value"] == pytest.approx(brier(labels, raw))
-    assert found.loc[("raw", "ece"), "value"] > found.loc[("raw", "ece"), "by_chance_high"]
-    assert found.loc[("calibrated", "ece"), "value"] < found.loc[("calibrated", "ece"), "by_chance_high"]
-    assert found.loc[("calibrated", "log_loss"), "ci_high"] < found.loc[("raw", "log_loss"), "value"]
+    assert result.loc[("raw", "brier"), "value"] == pytest.approx(brier(labels, raw))
+    assert result.loc[("raw", "ece"), "value"] > result.loc[("raw", "ece"), "by_chance_high"]
+    assert result.loc[("calibrated", "ece"), "value"] < result.loc[("calibrated", "ece"), "by_chance_high"]
+    assert result.loc[("calibrated", "log_loss"), "ci_high"] < result.loc[("raw", "log_loss"), "value"]
     curve = tables["reliability"].query("probabilities == 'raw' and `class` == 'predicted class'")
     assert curve["samples"].sum() == 300
     assert set(tables["reliability"]["class"]) == {"predicted class", "a", "b", "c"}
@@ -119,40 +112,30 @@ def test_full_coverage_of_few_has_the_exact_bound():
     rng = np.random.default_rng(5)
     folds = [classes(rng, 12, fold) for fold in range(2)]
     sure = [replace(one, prediction={"probabilities": np.full((12, 3), 1 / 3)}) for one in folds]
-    sets = judge_sureness(sure, Everybody(sure), 20, LOCAL)["prediction_sets"].query("by == 'all'").iloc[0]
+    sets = judge_sureness(sure, Population(sure), 20, LOCAL)["prediction_sets"].query("by == 'all'").iloc[0]
     assert (sets["coverage"], sets["size"]) == (1, 3)
     assert sets["ci_low"] == exact_lower(24)
 
 
 def test_few_patients_leave_raw_probabilities_only():
     rng = np.random.default_rng(6)
-    tables = judge_sureness([classes(rng, 30, 0)], Everybody([classes(rng, 30, 0)]), 10, LOCAL)
+    tables = judge_sureness([classes(rng, 30, 0)], Population([classes(rng, 30, 0)]), 10, LOCAL)
     assert set(tables["calibration"]["probabilities"]) == {"raw"}
     assert "prediction_sets" not in tables
 
 
 def test_a_study_writes_its_tables_and_its_models_know_them(tmp_path):
     generate(tmp_path, patients=45)
-    study = {
-        "name": "small",
-        "table": tmp_path / "table.csv",
-        "features": {"npy": tmp_path / "features"},
-        "task": {"label": "subtype"},
-        "splits": {"k": 3, "val": True},
-        "methods": ["protocounts"],
-        "heads": ["probe"],
-        "n_prototypes": [3],
-        "prototypes": {"restarts": 1, "passes": 1},
-        "bootstrap": 10,
-    }
+    values = {"splits": {"k": 3, "val": True}, "methods": ["protocounts"], "n_prototypes": [3], "bootstrap": 10}
+    study = study_in(tmp_path, **values)
     results = run_study(study, tmp_path / "run")
     names = {"calibration", "reliability", "prediction_sets"}
     assert set(results.sureness) == names
     assert {path.stem for path in (tmp_path / "run").glob("*.parquet")} >= names
     assert set(results.sureness["prediction_sets"]["calibrated_on"]) == {"validation patients"}
     assert results.model(fold=0).uncertainty.calibrator.patients == 15
-    survival = run_study({**study, "task": {"survival": "dss"}}, tmp_path / "survival")
+    survival = run_study(study_in(tmp_path, **values, task={"survival": "dss"}), tmp_path / "survival")
     assert survival.sureness == {}
-    again = run_study({**study, "prediction_sets": "by-class"})
+    again = run_study(study_in(tmp_path, **values, prediction_sets="by-class"))
     assert len(again.model(fold=0).uncertainty.calibrator.threshold) == 2
     assert set(again.sureness["prediction_sets"]["by"]) >= {"all", "class"}

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from panther.viewer.cohort.compare import compare, slides_of
 from panther.viewer.cohort.units import Share, units_of
+from panther.viewer.pages.cohort import compare, slides_of
 
 HERE = {"Origin": "http://localhost"}
 

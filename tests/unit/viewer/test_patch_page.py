@@ -114,7 +114,7 @@ def test_slides_that_fail_are_noted_and_the_others_are_searched(cohort_folder):
     answer = answer_of(entered(cohort_folder), "where=cohort&k=100")
     assert {one["slide"] for one in answer["patches"]} <= {"S0", "S4", "S5"}
     assert any("S1.h5" in note for note in answer["notes"])
-    assert any("S2: features of another encoder" in note for note in answer["notes"])
+    assert any("S2: features of mean (2 numbers)" in note for note in answer["notes"])
 
 
 def test_a_file_that_became_a_link_out_of_the_folder_is_not_searched(client, cohort_folder, tmp_path):

@@ -6,14 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from panther.charts.results import (
-    Reliability,
-    confusion,
-    learning_curves,
-    observed_and_predicted,
-    reliability_curves,
-    roc,
-)
+from panther.charts import results as charts
 from panther.charts.survival import survival_curves
 from panther.evaluation import metrics
 from panther.evaluation.metrics import LOWER_IS_BETTER, pearson
@@ -60,7 +53,7 @@ def _confusion(run: Run, predictions: pd.DataFrame, key: str) -> Figure:
     rows = (", ".join(f"{n} as {other}" for other, n in zip(names, row, strict=True)) for row in matrix)
     numbers = "; ".join(f"{name}: {row}" for name, row in zip(names, rows, strict=True))
     text = f"{int(np.trace(matrix))} of {int(matrix.sum())} predictions are correct."
-    return Figure(key, confusion(matrix, names), text, numbers, 300 + 120 * len(names))
+    return Figure(key, charts.confusion(matrix, names), text, numbers, 300 + 120 * len(names))
 
 
 def _roc(outputs: dict[str, tuple[pd.Series, pd.Series]], key: str, text: str) -> Figure | None:
@@ -69,7 +62,7 @@ def _roc(outputs: dict[str, tuple[pd.Series, pd.Series]], key: str, text: str) -
 
     curves = {name: roc_curve(*output)[:2] for name, output in outputs.items() if output[0].nunique() == 2}
     text = f"ROC of {text}; tables: mean AUROC over folds."
-    return Figure(key, roc(curves), text, widest=760) if curves else None
+    return Figure(key, charts.roc(curves), text, widest=760) if curves else None
 
 
 def _receivers(run: Run, order: list[str]) -> Figures:
@@ -98,7 +91,9 @@ def _label_receivers(run: Run, predictions: pd.DataFrame, key: str) -> Figure | 
 def _scatter(run: Run, predictions: pd.DataFrame, key: str) -> Figure:
     observed, predicted = (predictions[column].to_numpy(float) for column in ("value", "predicted"))
     folds = [f"fold {fold + 1}" for fold in predictions["fold"]]
-    chart = observed_and_predicted(observed, predicted, folds, list(predictions["sample"]), str(run.study.task.value))
+    chart = charts.observed_and_predicted(
+        observed, predicted, folds, list(predictions["sample"]), str(run.study.task.value)
+    )
     r = float(pearson(observed, predicted, np.ones(len(predictions))))
     error = short(float(np.abs(observed - predicted).mean()))
     text = f"{len(predictions):,} predictions, all folds pooled: Pearson's r {number(r)}, mean absolute error {error}; tables have means over folds."
@@ -159,7 +154,7 @@ def _learning(run: Run, order: list[str]) -> Figures:
         histories = [settings["history"] for settings, _ in filter(None, loaded) if settings["history"]]
         if histories:
             text = f"Loss of {name} over epochs, one line per fold; dashed: validation."
-            figures[name] = Figure(f"learning-{len(figures)}", learning_curves(histories), text)
+            figures[name] = Figure(f"learning-{len(figures)}", charts.learning_curves(histories), text)
     return figures
 
 
@@ -200,7 +195,7 @@ def _reliability(run: Run, part: str, name: str, key: str) -> Figure:
     shown = classes[0] if len(classes) == 1 else PREDICTED
     columns = ["predicted", "observed", "ci_low", "ci_high"]
     curves = {
-        str(kind): Reliability(*bins[columns].to_numpy(float).T)
+        str(kind): charts.Reliability(*bins[columns].to_numpy(float).T)
         for kind, bins in table[table["class"] == shown].groupby("probabilities", sort=False)
     }
     last = list(curves.values())[-1]
@@ -208,7 +203,7 @@ def _reliability(run: Run, part: str, name: str, key: str) -> Figure:
     numbers = "; ".join(f"predicted {predicted:.2f}, observed {observed:.2f}" for predicted, observed in pairs)
     title = f"Reliability of {name} on {where_tested(part)}, {shown}, all folds pooled"
     label = "the predicted class" if shown == PREDICTED else shown
-    return Figure(key, reliability_curves(curves, label), title, numbers, 700)
+    return Figure(key, charts.reliability_curves(curves, label), title, numbers, 700)
 
 
 def _prediction_sets(run: Run) -> dict[str, Any] | None:

@@ -20,14 +20,13 @@ from torch import Tensor
 from panther.errors import InputError, NotABagError, error_context
 from panther.machine import reading
 from panther.registry import Nothing, Registry
-from panther.rows import Held
 from panther.storage.files import first_sentence
 from panther.storage.names import as_text
 from panther.storage.readers.h5_storage import local_dataset
 from panther.types import Bag, Rows
 
-# by these endings a broken file is known as a broken bag
 H5_SUFFIXES = (".h5", ".hdf5")
+# a damaged file with one of these endings is a damaged bag
 BAG_SUFFIXES = (*H5_SUFFIXES, ".pt", ".pth", ".npy", ".safetensors")
 
 NOT_THE_FILE = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN)  # short of memory or handles, not damage
@@ -65,7 +64,7 @@ class FileContent:
 
     @cached_property
     def geometry(self) -> Any:
-        """Attributes of `coords`, also where that is no dataset."""
+        """Attributes of `coords`, which may be a group."""
         return self.h5["coords"].attrs if "coords" in self.h5 else {}
 
     @cached_property
@@ -83,21 +82,21 @@ readers: Registry[Reader, Nothing] = Registry("feature file format", Nothing)
 
 
 def open_bag(path: Path | str, *, encoder_name: str | None = None, allow_mixed_resolution: bool = False) -> Bag:
-    """Open one feature file, whatever its layout; features stay on disk until they are read.
+    """Open a feature file of any layout; features stay on disk until they are read.
 
     Parameters
     ----------
     path : path
-        File of TRIDENT, CLAM or STAMP, or a `.npy`, `.pt` or `.safetensors` file; its content says which.
+        File of TRIDENT, CLAM or STAMP, or a `.npy`, `.pt` or `.safetensors` file, recognised by its content.
     encoder_name : str, optional
-        Encoder that made the features, where the file names another or none.
+        Encoder of the features, if the file names another or none.
     allow_mixed_resolution : bool, default=False
-        Whether the patches may meet prototypes, models and slides of another resolution.
+        Whether the patches may be combined with prototypes, models and slides of another resolution.
 
     Returns
     -------
     Bag
-        Features (N, d) and, where the file has them, coordinates and the patches' size.
+        Features (N, d) and, if the file has them, coordinates and the size of patches.
 
     Examples
     --------
@@ -136,17 +135,17 @@ def _read(content: FileContent) -> Bag:
         raise InputError(f"the file is damaged ({first_sentence(error)}); extract its features again") from error
     finally:
         content.close()
-    raise InputError(f"{what_it_is(content.head)}; expected one of the layouts {', '.join(readers.names())}")
+    raise InputError(f"{describe_unknown(content.head)}; expected one of the layouts {', '.join(readers.names())}")
 
 
 def _without_features(h5: Any) -> InputError:
-    """Only a file of coordinates is clearly something else; any other may be a bag that was damaged."""
+    """Error for a file without features: a file of coordinates is not a bag, any other may be a damaged one."""
     import h5py
 
     names = sorted(h5)
     for name in ("features", "feats"):
         if name in names:
-            what = "a link that leads nowhere" if h5.get(name) is None else "a group"
+            what = "a broken link" if h5.get(name) is None else "a group"
             return InputError(f"`{name}` is {what}, expected a dataset of numbers")
     if isinstance(h5.get("coords"), h5py.Dataset):
         return NotABagError(f"no dataset `features` or `feats` among {names}; coordinate files are not bags")
@@ -154,35 +153,19 @@ def _without_features(h5: Any) -> InputError:
 
 
 def mapped(path: Path, dtype: np.dtype, offset: int, shape: tuple[int, ...]) -> Tensor:
-    """Tensor over a part of a file, read from disk as it is touched."""
+    """Memory-mapped tensor over a part of a file."""
     if 0 in shape:
         return torch.from_numpy(np.empty(shape, dtype.newbyteorder("=")))
     needed, size = offset + math.prod(shape) * dtype.itemsize, path.stat().st_size
     if needed > size or min(shape) < 0:
         raise InputError(f"declares an array {shape} of {needed:,} bytes, but the file has {size:,}; copy it again")
-    # mode "c": private copy on write, so that torch gets the writable memory it wants and the file stays untouched
+    # mode "c": copy on write, because torch needs writable memory
     array = np.memmap(path, dtype, "c", offset, shape)
     return torch.from_numpy(array if dtype.isnative else array.astype(dtype.newbyteorder("=")))
 
 
-def as_coords(coords: Any, count: int) -> Held | None:
-    """Coordinates (N, 2) from (N, 2) or (1, N, 2), None where there are none; anything else is refused."""
-    if coords is None:
-        return None
-    coords = torch.as_tensor(coords)
-    check_coords_shape(tuple(coords.shape), count)
-    return Held(coords.reshape(-1, 2).to(torch.float64 if coords.is_floating_point() else torch.int64))
-
-
-def check_coords_shape(shape: tuple[int, ...], count: int) -> None:
-    """Refuse coordinates that are not one pair per patch."""
-    is_empty = count == 0 and 0 in shape  # an empty list is saved as (0,)
-    if shape not in ((count, 2), (1, count, 2)) and not is_empty:
-        raise InputError(f"{count} rows of features but coords of shape {shape}, expected ({count}, 2)")
-
-
 def check_numbers(name: str, dtype: np.dtype) -> None:
-    """Refuse what is not a floating-point type that torch knows."""
+    """Refuse types other than float16, float32 and float64."""
     if dtype.kind != "f" or dtype.itemsize > 8:
         raise InputError(f"{name} holds {dtype}, expected floating-point numbers (float16, float32 or float64)")
 
@@ -198,7 +181,7 @@ def as_matrix(rows: Rows, name: str) -> Rows:
 
 
 def first_bytes(path: Path) -> bytes:
-    """First bytes of a regular file; links that lead nowhere, pipes, and files without permission or content are refused."""
+    """First bytes of a regular file; broken links, pipes, and files without permission or content are refused."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             kind = "a folder" if path.is_dir() else "a pipe or a device"
@@ -214,25 +197,19 @@ def first_bytes(path: Path) -> bytes:
     return head
 
 
-SIGNATURES = {
-    b"version https://git-lfs": "a pointer of Git LFS; fetch the features with `git lfs pull`",
-    **dict.fromkeys(
-        (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), "a plain pickle, which is never loaded; use numpy.save"
-    ),
-    b"\x1f\x8b": "compressed with gzip; unpack it",
-    **dict.fromkeys(
-        (b"<!doctype", b"<html", b"<?xml"), "a web page (HTML), as failed downloads leave it; download it again"
-    ),
+SIGNATURES = {  # in small letters: description
+    (b"version https://git-lfs",): "a pointer of Git LFS; fetch the features with `git lfs pull`",
+    (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"): "a plain pickle, which is never loaded; use numpy.save",
+    (b"\x1f\x8b",): "compressed with gzip; unpack it",
+    (b"<!doctype", b"<html", b"<?xml"): "a web page (HTML), as failed downloads leave it; download it again",
 }
 
 
-def what_it_is(head: bytes) -> str:
-    """What a file is that no reader knows."""
+def describe_unknown(head: bytes) -> str:
+    """Description of a file that no reader recognises."""
     if not any(head):
         return "the file is filled with zeros, as by a transfer that broke off; copy it again"
     if b"annex/objects" in head[:256]:
         return "a pointer of git-annex; fetch the features with `git annex get`"
-    starts = (head, head.lstrip().lower())
-    return next(
-        (what for sign, what in SIGNATURES.items() if any(s.startswith(sign) for s in starts)), "no features found"
-    )
+    start = head.lstrip().lower()
+    return next((text for signs, text in SIGNATURES.items() if start.startswith(signs)), "no features found")

@@ -1,4 +1,4 @@
-"""Feature files in HDF5, by whom they were written; rows are mapped where their bytes lie in the file as they are, else read through h5py.
+"""Feature files in HDF5; rows that are stored contiguously or in uncompressed chunks are read from the file, others through h5py.
 
 TRIDENT: `features` (N, d) with the encoder's name, `coords` at level 0 with the patch geometry as attributes. CLAM (and others): the same without
 attributes. PANTHER's published data: `features` (1, N, d). STAMP: `feats` (N, d), `coords` in micrometres; newer files say so in root attributes.
@@ -16,14 +16,15 @@ from torch import Tensor
 
 from panther.errors import InputError
 from panther.machine import reading
+from panther.rows import check_coords_shape
 from panther.storage.files import first_sentence
-from panther.storage.readers.base import FileContent, check_coords_shape, check_numbers, mapped, readers
+from panther.storage.readers.base import FileContent, check_numbers, mapped, readers
 from panther.storage.readers.h5_storage import ChunkOffsets, StoredBytes, check_storage, chunk_offsets
 from panther.types import Bag, PatchSpec, Rows
 
 
 def text(value: Any) -> str | None:
-    """Attribute as text; files of C libraries hold bytes."""
+    """Attribute as text; C libraries write bytes."""
     return value.decode() if isinstance(value, bytes) else None if value is None else str(value)
 
 
@@ -32,7 +33,7 @@ def h5_bag(file: FileContent, name: str, spec: PatchSpec, encoder: str | None) -
     features, coords = h5_rows(file.path, file.dataset(name)), file.dataset("coords")
     if coords is not None:
         check_storage(coords)
-        check_coords_shape(coords.shape, int(features.shape[0]))
+        check_coords_shape("coords", coords.shape, int(features.shape[0]))
     return Bag(file.slide_id, features, None if coords is None else Coordinates(file.path), spec, encoder)
 
 
@@ -46,14 +47,14 @@ def h5_rows(path: Path, dataset: Any) -> Rows:
     if len(shape) != 2:
         raise InputError(f"{name} has shape {dataset.shape}, expected (N, d) or (1, N, d), one row per patch")
     check_numbers(name, dtype)
-    in_user_block = dataset.file.userblock_size > 0  # places of versions of HDF5 count it or not
+    in_user_block = dataset.file.userblock_size > 0  # versions of HDF5 count offsets with or without it
     by_rows = dataset.chunks is not None and dataset.chunks == (dataset.chunks[0], shape[1]) and 0 not in shape
     if by_rows and not in_user_block and dtype.isnative and dataset.id.get_create_plist().get_nfilters() == 0:
         return ChunkedRows(path, dataset.name, shape, dtype, chunk_offsets(path, dataset), dataset.chunks[0])
     check_storage(dataset)
     if 0 in shape:
         return mapped(path, dtype, 0, shape)
-    offset = None if dataset.is_virtual or in_user_block else dataset.id.get_offset()
+    offset = None if in_user_block else dataset.id.get_offset()
     if offset is not None:
         return mapped(path, dtype, offset, shape)
     return H5Rows(path, dataset.name, shape, dtype)
@@ -87,7 +88,7 @@ class _Stored:
         return torch.from_numpy(np.empty(0, self.numpy_dtype.newbyteorder("="))).dtype
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave open files behind: sent to another process, the rows open them there."""
+        """Without open files: another process opens them again."""
         return {name: self.__dict__[name] for name in self.__dataclass_fields__}
 
 
@@ -115,10 +116,10 @@ class H5Rows(_Stored):
 
 @dataclass(frozen=True)
 class ChunkedRows(_Stored):
-    """Rows of an uncompressed dataset chunked by rows (CLAM: one row per chunk), copied from where the chunks lie.
+    """Rows of an uncompressed dataset chunked by rows (CLAM: one row per chunk), read at the offsets of the chunks.
 
-    h5py looks every chunk up in a tree for every read, which costs as much as a whole EM step; here the places are
-    listed once and neighbours are copied together.
+    h5py looks up every chunk in a tree for every read, which costs as much as a whole EM step; here offsets are listed once and adjacent chunks
+    are read together.
     """
 
     chunks: ChunkOffsets
@@ -144,7 +145,7 @@ class ChunkedRows(_Stored):
         return out
 
     def read_into(self, rows: slice, out: Tensor) -> None:
-        """Read rows into memory that is there, contiguous and of this type."""
+        """Read rows into a contiguous tensor of this type."""
         starts = self._offsets[rows]
         flat, size = out.view(-1).view(torch.uint8).numpy().data, self._row_bytes
         first = 0
@@ -159,7 +160,7 @@ class ChunkedRows(_Stored):
 
 
 def unreadable(path: Path, rows: slice, error: Exception) -> InputError:
-    """Rows that a file does not give."""
+    """Error for rows that cannot be read."""
     return InputError(f"{path}: rows {rows.start} to {rows.stop} cannot be read ({first_sentence(error)})")
 
 
@@ -172,9 +173,9 @@ def trident(file: FileContent) -> Bag | None:
     """TRIDENT's layout; its attributes distinguish it from CLAM's."""
     if _layout(file) != "trident":
         return None
-    about = dict(file.dataset("features").attrs)
-    name = text(about.get("encoder"))
-    if name == "ctranspath" and not OURS & set(about):
+    attributes = dict(file.dataset("features").attrs)
+    name = text(attributes.get("encoder"))
+    if name == "ctranspath" and not OURS & set(attributes):
         name = "chief-ctranspath"  # TRIDENT's ctranspath has the weights of CHIEF
     return h5_bag(file, "features", _spec(dict(file.geometry)), name)
 
@@ -192,12 +193,13 @@ def batched(file: FileContent) -> Bag | None:
 
 
 def _layout(file: FileContent) -> str | None:
-    """Which of the layouts with `features` a file has."""
+    """Layout of a file with `features`."""
     features = file.dataset("features")
     if features is None or features.ndim == 3:
         return None if features is None else "batched"
-    about = features.attrs
-    return "trident" if "encoder" in about or "name" in about or "patch_size_level0" in file.geometry else "clam"
+    attributes = features.attrs
+    is_trident = "encoder" in attributes or "name" in attributes or "patch_size_level0" in file.geometry
+    return "trident" if is_trident else "clam"
 
 
 def _spec(geometry: dict[str, Any]) -> PatchSpec:
@@ -221,8 +223,8 @@ def stamp(file: FileContent) -> Bag | None:
     """STAMP's layout."""
     if file.dataset("feats") is None:
         return None
-    about = file.h5.attrs
-    micrometres, pixels = about.get("tile_size_um"), about.get("tile_size_px")
+    attributes = file.h5.attrs
+    micrometres, pixels = attributes.get("tile_size_um"), attributes.get("tile_size_px")
     mpp = float(micrometres) / float(pixels) if micrometres and pixels else None
     spec = PatchSpec(mpp, int(pixels) if pixels else None, coords_unit="um")
-    return h5_bag(file, "feats", spec, text(about.get("extractor")))
+    return h5_bag(file, "feats", spec, text(attributes.get("extractor")))

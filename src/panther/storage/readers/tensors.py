@@ -17,13 +17,12 @@ from panther.errors import InputError, NotABagError
 from panther.patches import spec_from
 from panther.storage.readers.base import (
     FileContent,
-    as_coords,
     as_matrix,
     check_numbers,
+    describe_unknown,
     first_bytes,
     mapped,
     readers,
-    what_it_is,
 )
 from panther.storage.tensors import kind_of
 from panther.types import Bag
@@ -65,7 +64,6 @@ def safetensors_file(file: FileContent) -> Bag | None:
         rows, coords = handle.get_tensor(name), handle.get_tensor("coords") if "coords" in names else None
     rows = as_matrix(rows, name)
     about = {"encoder": metadata.get("encoder"), **json.loads(metadata.get("bag", "{}"))}
-    coords = as_coords(coords, int(rows.shape[0]))
     return Bag(file.slide_id, rows, coords, spec_from(about.get("patch_spec")), about["encoder"])
 
 
@@ -83,17 +81,16 @@ def torch_file(file: FileContent) -> Bag | None:
     coords = content.get("coords") if isinstance(content, dict) else None
     features = as_matrix(_features(file.path, content), "the tensor")
     _check_size(file.path, coords)
-    count = int(features.shape[0])
     if not isinstance(content, dict):
-        coords = _slideflow_locations(file.path, count)
-    return Bag(file.slide_id, features, as_coords(coords, count))
+        coords = _slideflow_locations(file.path, int(features.shape[0]))
+    return Bag(file.slide_id, features, coords)
 
 
 def load_tensor(path: Path) -> Tensor:
     """The tensor of a file, or `features` or `feats` of a dictionary, of whatever shape."""
     head = first_bytes(path)
     if not head.startswith((ZIP, LEGACY)):
-        raise InputError(f"{what_it_is(head)}; expected a tensor saved by torch")
+        raise InputError(f"{describe_unknown(head)}; expected a tensor saved by torch")
     return _features(path, _load(path, head))
 
 

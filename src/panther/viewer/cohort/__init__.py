@@ -1,1 +1,1 @@
-"""The cohort as points: slides or patients, their positions, their colours, and the comparison of two groups."""
+"""The cohort as points: slides or patients, their positions and colours."""

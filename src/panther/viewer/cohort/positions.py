@@ -61,9 +61,7 @@ class CohortPositions:
                     sources["embeddings"] = "the embeddings", partial(self._by_embeddings, units, file, path)
                 else:
                     example = f", e.g. {file.samples[0]}" if file.samples else ""
-                    notes.append(
-                        f"{path.name}: none of {len(file.samples)} samples{example} is among the {units.level}."
-                    )
+                    notes.append(f"{path.name}: {len(file.samples)} samples{example}, none of the {units.level} here.")
         except InputError as error:
             notes.append(str(error))
         contents = self._bench.contents

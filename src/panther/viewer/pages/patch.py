@@ -195,10 +195,8 @@ def search_slide(ref: Openable, query: SearchedPatch) -> list[Hit]:
     """Most similar patches of one slide; run in a worker process."""
     bag = ref.open()
     if bag.dim != len(query.features) or not same_encoder(bag.encoder, query.encoder):
-        found, expected = f"{bag.encoder}, {bag.dim} numbers", f"{query.encoder}, {len(query.features)}"
-        raise InputError(
-            f"{ref.sample}: features of another encoder ({found}) than those of {query.slide} ({expected})"
-        )
+        expected = f"{query.encoder} ({len(query.features)}) as of {query.slide}"
+        raise InputError(f"{ref.sample}: features of {bag.encoder} ({bag.dim} numbers), expected {expected}")
     most = query.k if query.per_slide is None else min(query.k, query.per_slide)
     itself = query.patch if ref.sample == query.slide else None
     nearest = most_similar(bag.features, query.features, most, itself)

@@ -45,12 +45,12 @@ def prototype_routes(bench: Workbench) -> Blueprint:
         if prototype >= len(bench.prototypes(query.set)):
             raise UnknownError(f"there is no prototype C{prototype} in this set")
         findings = gallery_of(bench, query.set).findings()
-        titles = [title for title, _ in bench.legend(query.set)]
+        title, _colour = bench.legend(query.set)[prototype]
         return {
             **_progress(findings),
             **_overview(findings, prototype),
             "exemplars": {kind: rows for kind in KINDS if (rows := list(_exemplars(findings, prototype, kind)))},
-            "groups": _figure(lambda: _groups(bench, findings, prototype, titles, query.column)),
+            "groups": _figure(lambda: _groups(bench, findings, prototype, title, query.column)),
             "survival": _figure(lambda: _survival(bench, findings, prototype)),
             "beside": _beside(findings, prototype),
             "predicts": _predicts(bench, query.set, prototype),
@@ -155,9 +155,7 @@ def _table_and_shares(bench: Workbench, findings: Findings) -> tuple[ClinicalTab
     return bench.contents.table, findings.proportions
 
 
-def _groups(
-    bench: Workbench, findings: Findings, prototype: int, titles: list[str], column: str | None
-) -> dict[str, Any]:
+def _groups(bench: Workbench, findings: Findings, prototype: int, title: str, column: str | None) -> dict[str, Any]:
     """Share by group, with intervals and a test over patients."""
     table, pi = _table_and_shares(bench, findings)
     offered = _columns(bench)
@@ -175,12 +173,11 @@ def _groups(
     test = next((test for test in tests if test.prototype == prototype), None)
     groups = [group for group in shares.group_shares(factor, patients, means) if group.prototype == prototype]
     p_value = None if test is None else Tests(test.test, [test.p_corrected])
-    title = [titles[prototype]]
     if groups:
         rows = [Group(group.value, group.n, [group.mean], [group.low], [group.high]) for group in groups]
-        chart = group_shares(title, rows, p_value, column)
+        chart = group_shares([title], rows, p_value, column)
     elif test is not None:
-        chart = correlations(title, [test.statistic], p_value, column)
+        chart = correlations([title], [test.statistic], p_value, column)
     else:
         raise InputError(" ".join(notes) or f"{column}: there is nothing to compare")
     return {"column": column, "figure": convert(chart), "groups": groups, "test": test, "notes": notes}

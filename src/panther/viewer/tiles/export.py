@@ -108,9 +108,7 @@ def export_regions(bench: Workbench, patch_map: PatchMap, options: LayerOptions)
     if patch_map.grid is None or patch_map.assignment is None:
         raise UnknownError(" ".join((f"{patch_map.slide}: no regions of prototypes.", *patch_map.notes)))
     if patch_map.canvas.unit != "px":
-        raise InputError(
-            f"{patch_map.slide}: coordinates in micrometres, expected pixels; `--slides IMAGES` converts them"
-        )
+        raise InputError(f"{patch_map.slide}: coordinates in micrometres, expected pixels; open it with its image")
     titles, colours = zip(*bench.legend(options.set), strict=True)
     names = {c: title.partition(" ")[2] for c, title in enumerate(titles) if " " in title}
     shown = [

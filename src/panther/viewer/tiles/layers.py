@@ -132,9 +132,7 @@ class Layer:
             colours = heat_colours(np.linspace(0, 1, STOPS), self.scale)
             entry["colours"] = [f"#{bytes(colour).hex()}" for colour in colours.tolist()]
         if self.classes:
-            entry["classes"] = [
-                {"id": k, "name": name, "colour": colour} for k, (name, colour) in enumerate(self.classes)
-            ]
+            entry["classes"] = [{"id": k, "name": name, "colour": c} for k, (name, c) in enumerate(self.classes)]
         if self.outputs:
             entry |= {"outputs": self.outputs, "output": self.output}
         return entry

@@ -16,9 +16,7 @@ LEVELS = 255  # colours of a quantity; number 0 is transparent
 LINE = np.array([[0, 0, 0, 0], [34, 34, 34, 255]], np.uint8)
 SMALLEST = 4  # pixels of a patch: borders of smaller ones would cover everything
 # by coverage of the pixel; blue as of the contours that QuPath opens
-OUTLINE_COLOURS = np.column_stack(
-    [np.tile(np.array([0, 114, 178], np.uint8), (256, 1)), np.arange(256, dtype=np.uint8)]
-)
+OUTLINE_COLOURS = np.column_stack([np.full((256, 3), (0, 114, 178), np.uint8), np.arange(256, dtype=np.uint8)])
 WIDTH = 2  # pixels
 OVERSAMPLING = 2  # lines are drawn so many times larger and averaged, which smooths them
 QUALITY = 85
