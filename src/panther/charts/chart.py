@@ -1,4 +1,4 @@
-"""A chart as a small value: what is drawn, not how. `Chart.figure` draws it with matplotlib for a file, `Chart.plotly` for a page."""
+"""Charts as plain values; `Chart.figure` draws one with matplotlib for a file, `Chart.plotly` with Plotly for a page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class Bars:
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Points, with a horizontal interval where ``low`` and ``high`` are known."""
+    """Points, with a horizontal interval where ``low`` and ``high`` are given."""
 
     x: Values
     y: Values
@@ -57,7 +57,7 @@ class Points:
     low: Values | None = None
     high: Values | None = None
     labels: Sequence[str] | None = None  # shown when pointed at
-    keys: Sequence[str] | None = None  # what a page knows them by
+    keys: Sequence[str] | None = None  # identifiers in a page
     numbers: tuple[str, Values] | None = None  # title and values that colour the points instead
 
 
@@ -125,7 +125,7 @@ class RowNotes:
 
 @dataclass(frozen=True)
 class AtRisk:
-    """How many of a group were still at risk at each tick of the x axis, written below it."""
+    """Number of a group at risk at each tick of the x axis, written below it."""
 
     group: str
     counts: Sequence[int]
@@ -134,13 +134,13 @@ class AtRisk:
 
 @dataclass(frozen=True, eq=False)
 class Chart:
-    """Marks between two axes, with what is written around them."""
+    """Marks between two axes, with titles and notes."""
 
     marks: Sequence[Mark]
     x: Axis = Axis()
     y: Axis = Axis()
     title: str = ""
-    size: tuple[int, int] = (860, 360)  # pixels; a page has a width of its own
+    size: tuple[int, int] = (860, 360)  # pixels; a page sets the width
     references: Sequence[Reference] = ()
     row_notes: RowNotes | None = None
     at_risk: Sequence[AtRisk] = ()

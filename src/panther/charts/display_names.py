@@ -1,4 +1,4 @@
-"""What people call things: one name for a method and for an endpoint, in every table, title and sentence."""
+"""Names of methods and endpoints in tables, titles and sentences."""
 
 from panther.aggregators import aggregators
 from panther.mil import networks
@@ -25,7 +25,7 @@ def method_title(method: str) -> str:
 
 
 def endpoint_title(endpoint: str | None, time: str | None = None) -> str:
-    """`dss` is disease-specific survival; columns of one's own are named as they are."""
+    """`dss` is disease-specific survival; other columns keep their names."""
     if endpoint is not None:
         words = ENDPOINTS.get(endpoint.lower())
         return f"{words} ({endpoint.upper()})" if words else f"survival ({endpoint})"

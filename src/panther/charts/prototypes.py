@@ -5,21 +5,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from panther.charts.chart import Axis, Bars, Chart, Heat, Line, Points, Reference, RowNotes
+from panther.charts.chart import Axis, Bars, Chart, Heat, Line, Points, Reference, RowNotes, Values
 from panther.charts.style import GREY, INK, MARKERS, ORANGE, group_colour, short, tint
 from panther.prototypes.choose import NEARLY_ALL, Choice
 from panther.prototypes.compare import Comparison
 
-MOST_GROUPS = 6  # drawn; more cannot be told apart, the tables have them all
+MOST_GROUPS = 6  # drawn; more cannot be distinguished, the tables have them all
 STRONG = 3.0  # log2 at which the colours of contacts end: eight times as often as by chance
 NUMBERS_UP_TO = 12  # prototypes, for numbers inside the cells to be read
 SHADES = (1.0, 0.55, 0.25, 0.12, 0.75, 0.4)  # of a prototype's colour, one per statistic
-Limits = tuple[Sequence[float], Sequence[float]]  # low, high
 
 
-def shares(names: Sequence[str], share: Sequence[float], colours: Sequence[str], title: str, limits: Limits | None = None) -> Chart:  # fmt: skip
+def shares(
+    names: Sequence[str],
+    share: Values,
+    colours: Sequence[str],
+    title: str,
+    low: Values | None = None,
+    high: Values | None = None,
+) -> Chart:
     """Share of each prototype, with its interval where it is known."""
-    low, high = limits or (None, None)
     bars = Bars(share, colours, low=low, high=high)
     return Chart([bars], Axis(title, percent=True), Axis(names=names), size=(860, 80 + 26 * len(names)))
 
@@ -110,7 +115,7 @@ def _square(names: Sequence[str], heat: Heat, title: str) -> Chart:
 
 
 def contributions(names: Sequence[str], by_statistic: Mapping[str, Sequence[float]], colours: Sequence[str], title: str = "") -> Chart:  # fmt: skip
-    """Mean absolute contribution of each prototype, divided by what of it counts (pi, mu, Sigma); darkest the first."""
+    """Mean absolute contribution of each prototype, stacked by statistic (pi, mu, Sigma); darkest the first."""
     bars = [
         Bars(values, [tint(colour, shade) for colour in colours], statistic, key=tint(INK, shade))
         for shade, (statistic, values) in zip(SHADES, by_statistic.items(), strict=False)
@@ -132,12 +137,12 @@ def contribution_swarm(names: Sequence[str], values: np.ndarray, colours: Sequen
 
 
 def swarm_offsets(values: np.ndarray, width: float) -> np.ndarray:
-    """Heights (n,) within +-0.38 that move apart points whose values share a bin of this width."""
+    """Heights (n,) within +-0.38 that separate points with values in the same bin of this width."""
     bins = np.floor(values / width).astype(np.int64)
     offset = np.zeros(len(values))
     largest = max(int(np.unique(bins, return_counts=True)[1].max()), 8)
-    for one in np.unique(bins):
-        members = np.flatnonzero(bins == one)
+    for number in np.unique(bins):
+        members = np.flatnonzero(bins == number)
         members = members[np.argsort(values[members], kind="stable")]
         offset[members] = (np.arange(len(members)) - (len(members) - 1) / 2) * 0.76 / largest
     return offset

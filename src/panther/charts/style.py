@@ -1,4 +1,4 @@
-"""How pictures look, and how they are saved."""
+"""Colours and markers of pictures, and saving."""
 
 import io
 from collections.abc import Callable
@@ -16,7 +16,7 @@ PACKING: dict[str, Any] = {
 }
 DPI = 100  # figures are laid out in pixels; SVG scales them
 INK, GREY, FAINT, GRID = "#222222", "#666666", "#8a857c", "#e8e4dc"
-BLUE, ORANGE = "#0072B2", "#D55E00"  # Okabe and Ito's: told apart by colour-blind readers too
+BLUE, ORANGE = "#0072B2", "#D55E00"  # Okabe and Ito's: safe for colour-blind readers
 # again, in another order than the prototypes': a class must not look like C0
 GROUPS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#F0E442")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star")
@@ -45,13 +45,13 @@ def short(text: str, letters: float = 36) -> str:
 
 
 def plain_text(draw: Callable[P, R]) -> Callable[P, R]:
-    """Make a drawing function write names, classes and columns as people wrote them: a `$` of theirs begins no formula."""
+    """Make a drawing function write users' texts literally: a `$` does not start a formula."""
 
     @wraps(draw)
     def drawn(*arguments: P.args, **options: P.kwargs) -> R:
         import matplotlib
 
-        with matplotlib.rc_context({"text.parse_math": False}):  # a text keeps what holds when it is made
+        with matplotlib.rc_context({"text.parse_math": False}):  # kept by every text that is made here
             return draw(*arguments, **options)
 
     return drawn
@@ -64,7 +64,7 @@ def check_picture(path: Path, *inputs: Any) -> None:
 
 
 def save(figure: Any, path: Path, dpi: int = DPI) -> None:
-    """Write a picture whole or not at all; its suffix (.png, .svg, .pdf) says how, and the same figure gives the same bytes."""
+    """Write a picture whole or not at all, in the format of its suffix (.png, .svg, .pdf); the same figure gives the same bytes."""
     _check_suffix(path)
     with atomic_write(path) as temporary:
         temporary.write_bytes(picture_bytes(figure, path.suffix[1:], dpi))

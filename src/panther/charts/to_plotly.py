@@ -1,24 +1,24 @@
 """Charts as plain dictionaries that Plotly draws in a page."""
 
 import html
-import math
+import json
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from panther.charts.chart import Axis, Bars, Boxes, Chart, Heat, Line, Mark, Points
+from panther.charts.chart import Axis, Bars, Boxes, Chart, Heat, Line, Mark, Points, RowNotes
 from panther.charts.style import DIVERGING, FAINT, GREY, GRID, INK, SEQUENTIAL, short
 
 Trace = dict[str, Any]
 FONT = "Inter, 'Helvetica Neue', Helvetica, Arial, sans-serif"
-# pixels: a row of numbers under the ticks, the space above them, what lies outside the axes
+# pixels: a row of numbers under the ticks, the space above them, margins of the axes
 ROW, GAP, MARGINS = 20, 40, 120
 QUIET = {"showlegend": False, "hoverinfo": "skip"}
 
 
 def convert(chart: Chart) -> dict[str, Any]:
-    """Data and layout; the width is that of the page."""
+    """Data and layout for Plotly; the width is that of the page."""
     traces = [trace for mark in chart.marks for trace in _TRACES[type(mark)](mark, chart)]
     is_matrix = any(isinstance(mark, Heat) for mark in chart.marks)
     layout: dict[str, Any] = {
@@ -42,7 +42,8 @@ def convert(chart: Chart) -> dict[str, Any]:
     if chart.y.names is not None:
         layout["yaxis"]["range"] = [len(chart.y.names) - 0.5, -0.5]
     _references(chart, layout)
-    _row_notes(chart, layout)
+    if chart.row_notes is not None:
+        _row_notes(chart.row_notes, layout)
     if chart.at_risk:
         traces += _at_risk(chart, layout)
     return plain({"data": traces, "layout": layout})
@@ -154,9 +155,9 @@ def _heat(mark: Heat, chart: Chart) -> list[Trace]:
 
 
 def _boxes(mark: Boxes, chart: Chart) -> list[Trace]:
-    box = dict(zip(("lowerfence", "q1", "median", "q3", "upperfence"), mark.quantiles, strict=True))
-    look = {"marker": {"color": mark.colour}, "line": {"width": 1.3}}
-    return [{"type": "box", "name": text(mark.name), "x": range(mark.quantiles.shape[1]), **box, **look}]
+    box: Trace = dict(zip(("lowerfence", "q1", "median", "q3", "upperfence"), mark.quantiles, strict=True))
+    trace: Trace = {"type": "box", "name": text(mark.name), "x": range(mark.quantiles.shape[1])} | box
+    return [trace | {"marker": {"color": mark.colour}, "line": {"width": 1.3}}]
 
 
 def _references(chart: Chart, layout: dict[str, Any]) -> None:
@@ -174,10 +175,7 @@ def _references(chart: Chart, layout: dict[str, Any]) -> None:
             ]
 
 
-def _row_notes(chart: Chart, layout: dict[str, Any]) -> None:
-    notes = chart.row_notes
-    if notes is None:
-        return
+def _row_notes(notes: RowNotes, layout: dict[str, Any]) -> None:
     place = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 6, "showarrow": False, "align": "left"}
     for row, note in enumerate(notes.texts):
         bold = row < len(notes.bold) and notes.bold[row]
@@ -214,25 +212,24 @@ def _rgba(colour: str) -> str:
 
 
 def text(words: str) -> str:
-    """Text of users for Plotly, whose markup in it is taken literally."""
+    """Text of users with its markup escaped for Plotly."""
     return html.escape(words, quote=False).replace("\n", "<br>")
 
 
 def plain(value: Any) -> Any:
-    """Value for JSON: numbers of six digits, which are enough to draw with, and null for what is not a number."""
-    if isinstance(value, dict):
-        return dict(zip(map(str, value), map(plain, value.values()), strict=True))
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, (list, tuple, range)):
-        return list(map(plain, value))
-    if isinstance(value, (bool, np.bool_)):
-        return bool(value)
-    if isinstance(value, (int, np.integer)):
-        return int(value)
-    if isinstance(value, (float, np.floating)):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
-    return value if value is None else str(value)
+    """Value for JSON: numbers of six digits, enough for drawing, and null for NaN and infinity."""
+    return json.loads(
+        json.dumps(value, default=_listed),
+        parse_float=lambda digits: float(f"{float(digits):.6g}"),
+        parse_constant=lambda _: None,
+    )
+
+
+def _listed(value: Any) -> Any:
+    """Arrays and ranges as lists, numpy's numbers as Python's, anything else as text."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return list(value) if isinstance(value, range) else str(value)
 
 
 _TRACES: dict[type[Mark], Callable[..., list[Trace]]] = {

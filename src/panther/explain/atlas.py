@@ -1,15 +1,17 @@
-"""The atlas of a cohort's prototypes: what each looks like, how much there is of it, in whom, and beside what.
+"""Atlas of a cohort's prototypes: example patches, shares of the tissue, differences between groups, neighbours.
 
-What it looks like are patches: the nearest ones, from as many patients as possible, and members at random; for those who look closer also
-the doubtful ones: members that lie nearly as close to another prototype, and the farthest of all.
+The patches are the nearest ones, from as many patients as possible, and members at random; the viewer also shows doubtful ones: members
+that lie nearly as close to another prototype, and the farthest ones.
 """
 
 import hashlib
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +24,7 @@ from panther.errors import InputError
 from panther.evaluation.intervals import Interval
 from panther.explain.geometry import Grid, grid
 from panther.explain.names import colours, label
-from panther.explain.scene import MapSettings, assign, prototype_distances, refuse_nothing
+from panther.explain.scene import MapSettings, SlideJob, assign, prototype_distances, read_box, refuse_nothing
 from panther.explain.shares import (
     Factor,
     GroupShare,
@@ -36,7 +38,7 @@ from panther.explain.shares import (
 from panther.explain.touching import Touching, neighbour_sentences, no_touching, touching
 from panther.slides import Slide, open_slide
 from panther.storage.clinical import TCGA
-from panther.types import Bag, Openable, Prototypes
+from panther.types import Bag, Prototypes
 
 Kind = Literal["nearest", "random", "borderline", "farthest"]
 KINDS: tuple[Kind, ...] = ("nearest", "random")  # of an atlas on disk
@@ -49,7 +51,7 @@ class Place:
 
     x: float
     y: float
-    side: float | None  # None: the file does not tell, and it could not be inferred
+    side: float | None  # None: not in the file, and not inferred
     unit: str = "px"  # of all three: "px" at level 0, or "um"
     mpp: float | None = None  # of the slide's level 0, where the feature file records it
 
@@ -64,8 +66,13 @@ class Exemplar:
     patient: str
     row: int  # of the feature file
     distance: float  # Euclidean, to the prototype, after its projection
-    rank: float  # what candidates are ordered by, the smallest first: the distance, a random number, ...
+    rank: float  # smallest first: the distance, a random number, ...
     place: Place | None = None
+
+    @property
+    def order(self) -> tuple[float, str, int]:
+        """Key of sorting by rank; ties by slide and row."""
+        return self.rank, self.slide, self.row
 
 
 def candidates(labels: np.ndarray, rank: np.ndarray, count: int, number: int) -> list[tuple[int, int]]:
@@ -91,25 +98,24 @@ def random_ranks(slide: str, count: int, seed: int) -> np.ndarray:
 def most_varied(exemplars: Iterable[Exemplar], number: int) -> list[Exemplar]:
     """Choose ``number`` exemplars of one prototype: the nearest of each patient, then of their other slides, then second ones.
 
-    Keeping only these while slides stream by loses nothing: a candidate with ``number`` others before it stays behind them.
+    Choosing again from these and further slides gives the same as choosing from all at once.
     """
-    by_slide: dict[tuple[str, str], list[Exemplar]] = {}
-    for one in sorted(exemplars, key=_order):
-        by_slide.setdefault((one.patient, one.slide), []).append(one)
+    in_slide: Counter[tuple[str, str]] = Counter()
+    in_patient: Counter[tuple[str, int]] = Counter()
     keyed = []
-    slides_before: dict[tuple[str, int], int] = {}
-    # slides of a patient count from the one whose patch of this round is nearest
-    rounds = [(turn, one) for members in by_slide.values() for turn, one in enumerate(members)]
-    for turn, one in sorted(rounds, key=lambda pair: (pair[0], _order(pair[1]))):
-        place = slides_before.get((one.patient, turn), 0)
-        slides_before[one.patient, turn] = place + 1
-        keyed.append(((turn, place, *_order(one)), one))
-    return [one for _, one in sorted(keyed, key=lambda pair: pair[0])[:number]]
+    for exemplar in sorted(exemplars, key=lambda exemplar: exemplar.order):
+        turn = in_slide[exemplar.patient, exemplar.slide]  # exemplars of the slide that are nearer
+        keyed.append(((turn, in_patient[exemplar.patient, turn], *exemplar.order), exemplar))
+        in_slide[exemplar.patient, exemplar.slide] += 1
+        in_patient[exemplar.patient, turn] += 1
+    return [exemplar for _, exemplar in sorted(keyed, key=lambda pair: pair[0])[:number]]
 
 
 def choose(kind: str, exemplars: Iterable[Exemplar], number: int) -> list[Exemplar]:
-    """Choose exemplars of one kind; members at random have the smallest random numbers of all slides."""
-    return sorted(exemplars, key=_order)[:number] if kind == "random" else most_varied(exemplars, number)
+    """Choose exemplars of one kind; random members are those with the smallest random numbers."""
+    if kind == "random":
+        return sorted(exemplars, key=lambda exemplar: exemplar.order)[:number]
+    return most_varied(exemplars, number)
 
 
 @dataclass(frozen=True)
@@ -123,7 +129,7 @@ class PatchesToRead:
 
 
 def read_patches(patches: PatchesToRead) -> list[np.ndarray]:
-    """Pixels (s, s, 3) of patches, at most `LARGEST` a side, read from the level that suits."""
+    """Pixels (s, s, 3) of patches, at most `LARGEST` a side."""
     with open_slide(patches.image, patches.mpp) as slide:
         return [_read(slide, place) for place in patches.places]
 
@@ -131,7 +137,7 @@ def read_patches(patches: PatchesToRead) -> list[np.ndarray]:
 def _read(slide: Slide, place: Place) -> np.ndarray:
     factor = 1.0 if place.unit == "px" else 1 / slide.mpp
     if place.side is None:
-        raise InputError(f"{slide.path.name}: the feature file does not tell the patches' size; there are no pictures.")
+        raise InputError(f"{slide.path.name}: the feature file has no patch size, which pictures require")
     x, y, side = place.x * factor, place.y * factor, place.side * factor
     width, height = slide.dimensions
     if not (0 <= x + side / 2 <= width and 0 <= y + side / 2 <= height):
@@ -140,17 +146,10 @@ def _read(slide: Slide, place: Place) -> np.ndarray:
             "expected coordinates at level 0 of the slide that the features were made from"
         )
     size = max(1, min(LARGEST, math.floor(side + 0.5)))
-    level = slide.best_level(side / size)
-    down = slide.level_downsamples[level]
-    box = (x / down, y / down, (x + side) / down, (y + side) / down)
-    return slide.resampled(level, box, (size, size))
+    return read_box(slide, (x, y, side, side), (size, size))
 
 
-def _order(one: Exemplar) -> tuple[float, str, int]:
-    return one.rank, one.slide, one.row
-
-
-EVEN = frozenset({"ot"})  # methods whose plan gives every prototype the share 1/C on every slide: no information
+EVEN = frozenset({"ot"})  # methods that give every prototype the share 1/C on every slide
 FEW_SLIDES = 10  # below it correlations over slides are mostly chance
 
 
@@ -165,38 +164,19 @@ class AtlasSettings:
 
 
 @dataclass(frozen=True)
-class AtlasJob:
-    """One slide of the cohort."""
-
-    ref: Openable
-    patient: str
-    image: Path | None = None
-
-    @property
-    def sample(self) -> str:
-        """Name of the slide."""
-        return self.ref.sample
-
-
-@dataclass(frozen=True)
 class SlideFacts:
-    """What comes back from a worker."""
+    """Description of one slide."""
 
     slide: str
     patient: str
     weights: np.ndarray  # (C,), pi; of methods in `EVEN` the members' part of the patches
-    members: np.ndarray  # (C,), patches whose largest share it is
+    members: np.ndarray  # (C,), patches by likeliest prototype
     exemplars: tuple[Exemplar, ...]  # candidates of all kinds
     touching: Touching | None = None  # None: no coordinates, or no grid
-    reason: str = ""  # why there are none
-
-    @property
-    def patches(self) -> int:
-        """Their number N."""
-        return int(self.members.sum())
+    reason: str = ""  # of missing neighbours
 
 
-def describe_slide(job: AtlasJob, prototypes: Prototypes, settings: AtlasSettings) -> SlideFacts:
+def describe_slide(job: SlideJob, prototypes: Prototypes, settings: AtlasSettings) -> SlideFacts:
     """Share, members, neighbours and candidates of one slide."""
     bag = prototypes.prepared(job.ref.open())
     module = build(settings.maps.method, prototypes, settings.maps.options)
@@ -217,13 +197,13 @@ def describe_slide(job: AtlasJob, prototypes: Prototypes, settings: AtlasSetting
 
 
 def _exemplars(
-    job: AtlasJob, bag: Bag, labels: np.ndarray, prototypes: Prototypes, settings: AtlasSettings, cells: Grid | None
+    job: SlideJob, bag: Bag, labels: np.ndarray, prototypes: Prototypes, settings: AtlasSettings, cells: Grid | None
 ) -> Iterator[Exemplar]:
     distances, column = prototype_distances(bag, prototypes), torch.from_numpy(labels)[:, None]
     distance = distances.gather(1, column)[:, 0]
 
     def margins() -> np.ndarray:
-        """How much farther (N,) than its prototype the next one is; infinite where there is no other."""
+        """Distance (N,) to the next prototype minus that to its prototype; infinite where there is no other."""
         return (distances.scatter(1, column, torch.inf).min(1).values - distance).abs().numpy()
 
     ranks: dict[str, Callable[[], np.ndarray]] = {
@@ -249,12 +229,12 @@ def _exemplars(
 
 @dataclass(frozen=True)
 class Atlas:
-    """Everything that files and pictures are made of; arrays are in the order of slides and prototypes."""
+    """Shares, tests, neighbours and exemplars; arrays are in the order of slides and prototypes."""
 
     slides: tuple[str, ...]
     patients: tuple[str, ...]  # of each slide
     weights: np.ndarray  # (n, C), pi
-    members: np.ndarray  # (n, C), patches whose largest share it is
+    members: np.ndarray  # (n, C), patches by likeliest prototype
     shares: tuple[Interval, ...]  # (C,), mean over patients
     groups: tuple[GroupShare, ...]
     tests: tuple[ShareTest, ...]
@@ -266,7 +246,7 @@ class Atlas:
     pictures: Mapping[int, np.ndarray] = field(default_factory=dict)  # index of the exemplar -> pixels (s, s, 3)
     notes: tuple[str, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict)  # slide -> sentence
-    source: Prototypes | None = None  # kept beside the atlas, so that other prototypes can be told from its own
+    source: Prototypes | None = None  # written beside the atlas
     files: tuple[Path, ...] = ()  # that were written
 
     @property
@@ -280,7 +260,7 @@ class Atlas:
 
     @cached_property
     def colours(self) -> list[str]:
-        """Colour of each prototype, #RRGGBB: its own or its group's, else the palette's."""
+        """Colour of each prototype, #RRGGBB: from the names file, else the palette's."""
         return colours(self.settings.maps.namings, self.prototypes)
 
     def neighbours_in_words(self) -> list[str]:
@@ -289,7 +269,7 @@ class Atlas:
 
     def chosen(self, prototype: int, kind: str) -> list[int]:
         """Indices of a prototype's exemplars of one kind."""
-        return [i for i, one in enumerate(self.exemplars) if one.prototype == prototype and one.kind == kind]
+        return [i for i, e in enumerate(self.exemplars) if (e.prototype, e.kind) == (prototype, kind)]
 
     def share_text(self, prototype: int) -> str:
         """Share in words."""
@@ -305,16 +285,16 @@ class Atlas:
         return f"{int(members.sum()):,} patches, {int((members > 0).sum())} of {len(members)} slides"
 
     def to_lines(self) -> list[str]:
-        """Shares of the largest prototypes, clear differences of groups, and what touches what."""
+        """Shares of the largest prototypes, clear differences between groups, and neighbours."""
         slides, order = len(self.slides), sorted(range(self.prototypes), key=lambda c: -self.shares[c].value)
         lines = [
             f"{self.prototypes} prototypes over {slides} slide{'s' if slides > 1 else ''} ({len(self.files)} files)"
         ]
         lines += [f"  {self.title(c)}: {self.share_text(c)}; {self.member_text(c)}" for c in order[:20]]
-        for column in dict.fromkeys(one.column for one in self.tests):
-            tests = [one for one in self.tests if one.column == column]
-            clear = sorted((one for one in tests if one.p_corrected < 0.05), key=lambda one: one.p_corrected)
-            text = ", ".join(f"{self.title(one.prototype)} (p = {one.p_corrected:.2g})" for one in clear)
+        for column in dict.fromkeys(test.column for test in self.tests):
+            tests = [test for test in self.tests if test.column == column]
+            clear = sorted((test for test in tests if test.p_corrected < 0.05), key=lambda test: test.p_corrected)
+            text = ", ".join(f"{self.title(test.prototype)} (p = {test.p_corrected:.2g})" for test in clear)
             lines.append(f"  {column} ({tests[0].test}, Holm): {text or 'no prototype differs clearly'}")
         lines += [f"  {sentence}" for sentence in self.neighbours_in_words()]
         if self.files:
@@ -327,14 +307,14 @@ class Atlas:
 
 
 def atlas_of(
-    jobs: Sequence[AtlasJob],
+    jobs: Sequence[SlideJob],
     prototypes: Prototypes,
     settings: AtlasSettings | None = None,
     factors: Sequence[Factor] = (),
     *,
     work: Work = LOCAL,
 ) -> Atlas:
-    """Walk the slides once, keeping a few candidates per prototype, then sum up over patients and read the exemplars' pixels."""
+    """Describe the slides one by one, keeping a few candidates per prototype, then summarise over patients and read the exemplars."""
     settings = settings or AtlasSettings()
     settings = replace(settings, maps=replace(settings.maps, device=work.device))
     build(settings.maps.method, prototypes, settings.maps.options)  # refuses a wrong setting before the work
@@ -349,7 +329,7 @@ def atlas_of(
 
 
 class Pool:
-    """What is kept while slides stream by: rows of numbers, and at most as many candidates as will be shown."""
+    """State while slides stream by: rows of numbers, and at most as many candidates as will be shown."""
 
     def __init__(self, count: int, settings: AtlasSettings) -> None:
         self.number = settings.exemplars
@@ -358,13 +338,13 @@ class Pool:
         self.weights: list[np.ndarray] = []
         self.members: list[np.ndarray] = []
         self.touching = no_touching(count)
-        self.unplaced: dict[str, str] = {}  # slide -> why it has no neighbours
+        self.unplaced: dict[str, str] = {}  # slide -> reason of missing neighbours
         self.best: dict[tuple[int, str], list[Exemplar]] = {
             (c, kind): [] for c in range(count) for kind in settings.kinds
         }
 
     def add(self, facts: SlideFacts) -> None:
-        """Take in one slide."""
+        """Add one slide."""
         self.slides.append(facts.slide)
         self.patients.append(facts.patient)
         self.weights.append(facts.weights)
@@ -373,11 +353,8 @@ class Pool:
             self.unplaced[facts.slide] = facts.reason
         else:
             self.touching = self.touching.merge(facts.touching)
-        fresh: dict[tuple[int, str], list[Exemplar]] = {}
-        for one in facts.exemplars:
-            fresh.setdefault((one.prototype, one.kind), []).append(one)
-        for key, more in fresh.items():
-            self.best[key] = choose(key[1], [*self.best[key], *more], self.number)
+        for (c, kind), exemplars in groupby(facts.exemplars, key=lambda exemplar: (exemplar.prototype, exemplar.kind)):
+            self.best[c, kind] = choose(kind, [*self.best[c, kind], *exemplars], self.number)
 
 
 def summed_up(
@@ -389,15 +366,15 @@ def summed_up(
     groups: list[GroupShare] = []
     tests: list[ShareTest] = []
     notes = [*_notes(pool, len(patients), members, settings)]
-    for one in factors:
-        groups += group_shares(one, patients, shares, settings.seed)
-        rows, more = share_tests(one, patients, shares)
+    for factor in factors:
+        groups += group_shares(factor, patients, shares, settings.seed)
+        rows, more = share_tests(factor, patients, shares)
         tests += rows
-        missing = sum(patient not in one.values for patient in patients)
+        missing = sum(patient not in factor.values for patient in patients)
         if missing:
-            notes.append(f"{one.column}: {missing} of {len(patients)} patients have no value and are left out.")
-        if one.ordered:
-            notes.append(f"{one.column}: its numbers are taken as more or less of something (Spearman), not as names.")
+            notes.append(f"{factor.column}: {missing} of {len(patients)} patients have no value and are left out.")
+        if factor.ordered:
+            notes.append(f"{factor.column}: its numbers are treated as ordered (Spearman), not as names.")
         notes += more
     return Atlas(
         slides=tuple(pool.slides),
@@ -409,7 +386,7 @@ def summed_up(
         tests=tuple(tests),
         cooccurrence=co_occurrence(weights, members.sum(1)),
         touching=pool.touching,
-        exemplars=tuple(one for best in pool.best.values() for one in best),
+        exemplars=tuple(exemplar for best in pool.best.values() for exemplar in best),
         settings=settings,
         prototypes_hash=prototypes.content_hash(),
         notes=tuple(notes),
@@ -421,9 +398,9 @@ def summed_up(
 def _with_pictures(atlas: Atlas, images: Mapping[str, Path], work: Work) -> Atlas:
     """The same with the pixels of the exemplars; an image is opened once."""
     wanted: dict[str, dict[int, Place]] = {}  # slide -> index of the exemplar -> place
-    for index, one in enumerate(atlas.exemplars):
-        if one.slide in images and one.place is not None:
-            wanted.setdefault(one.slide, {})[index] = one.place
+    for index, exemplar in enumerate(atlas.exemplars):
+        if exemplar.slide in images and exemplar.place is not None:
+            wanted.setdefault(exemplar.slide, {})[index] = exemplar.place
     readings = []
     for slide, places in wanted.items():
         mpp = atlas.settings.maps.resolution(images[slide], next(iter(places.values())).mpp)
@@ -432,11 +409,11 @@ def _with_pictures(atlas: Atlas, images: Mapping[str, Path], work: Work) -> Atla
     failures = dict(atlas.failures)
     for number, patches in stream(read_patches, readings, "reading exemplars", work, failures):
         pictures.update(zip(wanted[readings[number].sample], patches, strict=True))
-    without = sorted({one.slide for one in atlas.exemplars} - set(images))
+    without = sorted({exemplar.slide for exemplar in atlas.exemplars} - set(images))
     notes = list(atlas.notes)
     if without and images:
         notes.append(
-            f"{len(without)} slides with exemplars have no image of their name, e.g. {without[0]}: those have no pictures."
+            f"{len(without)} slides with exemplars have no image of their name, e.g. {without[0]}, and no pictures."
         )
     elif without:
         notes.append("No slide images, so there are no pictures of patches; give their folder with `slides=`.")
@@ -452,7 +429,7 @@ def _notes(pool: Pool, patients: int, members: np.ndarray, settings: AtlasSettin
         yield f"{few} little about which prototypes occur together."
     empty = np.flatnonzero(members.sum(0) == 0)
     if len(empty):
-        yield f"No patch belongs most to {', '.join(f'C{c}' for c in empty)}: there is nothing to show of them."
+        yield f"No patch belongs most to {', '.join(f'C{c}' for c in empty)}: nothing is shown of them."
     if pool.unplaced:
         slide, reason = next(iter(pool.unplaced.items()))
         yield f"{len(pool.unplaced)} of {slides} slides are left out of the neighbours, e.g. {slide}: {reason}."

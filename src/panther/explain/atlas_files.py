@@ -2,7 +2,6 @@
 
 import math
 import re
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -14,11 +13,12 @@ import numpy as np
 
 from panther.charts.chart import Chart
 from panther.charts.prototypes import Group, Tests, contacts, cooccurrence, correlations, group_shares, shares
-from panther.charts.style import DPI, INK, plain_text, save, short
+from panther.charts.style import GREY, MISSING, plain_text, save, short
 from panther.charts.to_matplotlib import draw
 from panther.errors import InputError
 from panther.explain.atlas import KINDS, LARGEST, Atlas
 from panther.explain.names import Naming, as_names, entry, label, row_colour
+from panther.explain.slide_map import Sheet
 from panther.explain.touching import COLUMNS, neighbour_rows
 from panther.storage.files import write_json, write_text
 from panther.storage.prototypes import save_prototypes
@@ -26,153 +26,53 @@ from panther.storage.tables import write_spreadsheet
 from panther.store import atomic_write
 from panther.version import __version__
 
-PALE, GREY = "#E8E8E8", "#666666"
-MARGIN, GAP = 28, 10
-HEADINGS = {"nearest": "Nearest to the prototype", "random": "Members at random"}
-LETTER = 13.5  # pixels of a letter of a title
-OVERVIEW_LETTERS = 26  # of a line of a name
-OVERVIEW_TILES, OVERVIEW_SIDE, OVERVIEW_NAME, OVERVIEW_BAR = 4, 84, 290, 330  # number of patches, then pixels
+TILES, SIDE, BORDER = 4, 84, 3  # patches of a prototype in the overview; pixels
 
 
-class SheetCanvas:
-    """A figure whose coordinates are pixels from the upper left."""
+def framed_patch(atlas: Atlas, index: int | None, side: int) -> np.ndarray:
+    """Exemplar (side, side, 3) in a frame of its prototype's colour; white without one, grey where its image is missing."""
+    from PIL import Image
 
-    def __init__(self, width: int, height: int) -> None:
-        from matplotlib.figure import Figure
-
-        self.figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor="white")
-        self.ax = self.figure.add_axes((0, 0, 1, 1))
-        self.ax.set_axis_off()
-        self.size = width, height
-        self._frame()
-
-    def _frame(self) -> None:
-        self.ax.set_xlim(0, self.size[0])
-        self.ax.set_ylim(self.size[1], 0)
-
-    def write(self, x: float, y: float, text: str, size: float = 9, **more: Any) -> None:
-        """Text that begins at x, its middle at y."""
-        options: dict[str, Any] = {"va": "center", "ha": "left", "color": INK} | more
-        self.ax.text(x, y, text, fontsize=size, **options)
-
-    def box(self, x: float, y: float, width: float, height: float, **more: Any) -> None:
-        """Draw a filled rectangle."""
-        from matplotlib.patches import Rectangle
-
-        self.ax.add_patch(Rectangle((x, y), width, height, **({"linewidth": 0} | more)))
-
-    def picture(self, x: float, y: float, side: float, pixels: np.ndarray | None, colour: str) -> None:
-        """Draw a patch in a frame of its prototype's colour; a pale square where its image is not at hand."""
-        if pixels is None:
-            self.box(x, y, side, side, facecolor=PALE)
-            self.write(x + side / 2, y + side / 2, "no image", 7.5, ha="center", color=GREY)
-        else:
-            self.ax.imshow(pixels, extent=(x, x + side, y + side, y), aspect="auto")
-            self._frame()  # imshow moves the limits
-        self.box(x, y, side, side, fill=False, edgecolor=colour, linewidth=1.6)
+    if index is None:
+        return np.full((side, side, 3), 255, np.uint8)
+    frame = Image.new("RGB", (side, side), atlas.colours[atlas.exemplars[index].prototype])
+    inner = (side - 2 * BORDER, side - 2 * BORDER)
+    patch = Image.fromarray(atlas.pictures[index]) if index in atlas.pictures else Image.new("RGB", inner, MISSING)
+    frame.paste(patch.resize(inner), (BORDER, BORDER))
+    return np.asarray(frame)
 
 
 @plain_text
 def draw_exemplars(atlas: Atlas, prototype: int) -> Any:
-    """Contact sheet of one prototype: its nearest patches, random members, with their patients; returns a matplotlib figure."""
-    rows = {kind: atlas.chosen(prototype, kind) for kind in KINDS}
-    across = max(4, *(len(row) for row in rows.values()))
-    head, block = 84, 28 + LARGEST + 40
-    canvas = SheetCanvas(2 * MARGIN + across * (LARGEST + GAP) - GAP, head + block * len(rows) + 8)
-    _swatch(canvas, atlas.colours[prototype], MARGIN, 26, 20)
-    fitting = int((canvas.size[0] - 2 * MARGIN - 32) / LETTER)
-    canvas.write(MARGIN + 32, 37, short(atlas.title(prototype), fitting), 15, weight="bold")
-    canvas.write(MARGIN, 66, f"{atlas.share_text(prototype)}  ·  {atlas.member_text(prototype)}", 9.5, color=GREY)
-    for number, (kind, row) in enumerate(rows.items()):
-        top = head + number * block
-        canvas.write(MARGIN, top + 13, HEADINGS[kind], 10, weight="bold")
-        if not row:
-            canvas.write(MARGIN, top + 50, "No patch belongs most to this prototype.", 9, color=GREY)
-        for column, index in enumerate(row):
-            _tile(canvas, atlas, index, MARGIN + column * (LARGEST + GAP), top + 28)
-    return canvas.figure
+    """Contact sheet of one prototype: its nearest patches above random members, with their slides; returns a matplotlib figure."""
+    rows = [atlas.chosen(prototype, kind) for kind in KINDS]
+    across = max(4, *map(len, rows))
+    panels = []
+    for row in rows:
+        for index in row:
+            title = f"d {atlas.exemplars[index].distance:.3g} {atlas.exemplars[index].slide}"
+            panels.append((title, framed_patch(atlas, index, LARGEST)))
+        panels += [("", framed_patch(atlas, None, LARGEST))] * (across - len(row))
+    sheet = Sheet(panels, 0, 1.0, len(rows), top=80)
+    sheet.write(sheet.gap, 24, short(atlas.title(prototype), sheet.full[0] / 13.5), 15, weight="bold")
+    sheet.write(sheet.gap, 52, f"{atlas.share_text(prototype)}  ·  {atlas.member_text(prototype)}", color=GREY)
+    sheet.write(sheet.gap, 72, "above: nearest to the prototype; below: members at random", color=GREY)
+    return sheet.figure
 
 
 @plain_text
-def draw_overview(atlas: Atlas, prototypes: Sequence[int] | None = None) -> Any:
-    """One line per prototype: colour, name, share with its interval, nearest patches; returns a matplotlib figure."""
-    chosen = list(range(atlas.prototypes)) if prototypes is None else list(prototypes)
-    pictured = bool(atlas.pictures)
-    line = OVERVIEW_SIDE + GAP if pictured else 60
-    tiles = MARGIN + OVERVIEW_NAME + OVERVIEW_BAR + 40
-    width = tiles + (OVERVIEW_TILES * (OVERVIEW_SIDE + 6) - 6 + MARGIN if pictured else 0)
-    head = 96
-    canvas = SheetCanvas(width, head + line * len(chosen) + 14)
-    canvas.write(MARGIN, 28, f"{atlas.prototypes} prototypes", 15, weight="bold")
-    slides, patients = len(atlas.slides), len(set(atlas.patients))
-    cohort = f"{slides} slide{'s' if slides > 1 else ''}, {patients} patient{'s' if patients > 1 else ''}"
-    text = f"{cohort}, {int(atlas.members.sum()):,} patches; share: mean over patients, 95 % interval"
-    canvas.write(MARGIN, 52, text, 9, color=GREY)
-    scale = _axis(canvas, atlas, chosen, head, line)
-    if pictured:
-        canvas.write(tiles, head - 12, "nearest patches, of different patients first", 8.5, color=GREY)
-    for number, c in enumerate(chosen):
-        middle = head + (number + 0.5) * line
-        _swatch(canvas, atlas.colours[c], MARGIN, middle - 13, 26)
-        _name(canvas, atlas, c, middle)
-        _bar(canvas, atlas, c, middle, scale)
-        for column, index in enumerate(atlas.chosen(c, "nearest")[:OVERVIEW_TILES] if pictured else []):
-            left = tiles + column * (OVERVIEW_SIDE + 6)
-            canvas.picture(left, middle - OVERVIEW_SIDE / 2, OVERVIEW_SIDE, atlas.pictures.get(index), atlas.colours[c])
-    return canvas.figure
-
-
-def _tile(canvas: SheetCanvas, atlas: Atlas, index: int, left: float, top: float) -> None:
-    one = atlas.exemplars[index]
-    canvas.picture(left, top, LARGEST, atlas.pictures.get(index), atlas.colours[one.prototype])
-    canvas.write(left, top + LARGEST + 11, short(one.slide, 27), 7, color=GREY)
-    place = "" if one.place is None else f"({one.place.x:g}, {one.place.y:g}) {one.place.unit}"
-    canvas.write(left, top + LARGEST + 24, f"{place}  d {one.distance:.3g}".strip(), 6.5, color=GREY)
-
-
-def _name(canvas: SheetCanvas, atlas: Atlas, prototype: int, middle: float) -> None:
-    """Write the prototype's name on at most two lines, its members below."""
-    lines = textwrap.wrap(
-        atlas.title(prototype), OVERVIEW_LETTERS, max_lines=2, placeholder=" …", break_on_hyphens=False
-    )
-    top = middle - 9 * len(lines)
-    for number, line in enumerate(lines):
-        canvas.write(MARGIN + 38, top + 18 * number, line, 10, weight="bold")
-    canvas.write(MARGIN + 38, top + 18 * len(lines) + 1, atlas.member_text(prototype), 8, color=GREY)
-
-
-def _swatch(canvas: SheetCanvas, colour: str, left: float, top: float, side: float) -> None:
-    canvas.box(left, top, side, side, facecolor=colour, edgecolor=INK, linewidth=0.5)
-
-
-def _axis(canvas: SheetCanvas, atlas: Atlas, chosen: Sequence[int], head: int, line: int) -> float:
-    """Draw grid lines of the shares; returns pixels for a share of 1."""
-    from matplotlib.ticker import MaxNLocator
-
-    tops = [np.nanmax([atlas.shares[c].value, atlas.shares[c].high]) for c in chosen]
-    ticks = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]).tick_values(0, max(*tops, 0.01))
-    ticks = ticks[: int(np.searchsorted(ticks, max(tops))) + 1]  # the last is the first that all bars stay below
-    scale = OVERVIEW_BAR / float(ticks[-1])
-    for tick in ticks:
-        x = MARGIN + OVERVIEW_NAME + float(tick) * scale
-        canvas.box(x - 0.5, head - 2, 1, line * len(chosen) + 2, facecolor=PALE, zorder=0)
-        canvas.write(x, head - 12, f"{100 * tick:g} %", 8, ha="center", color=GREY)
-    return scale
-
-
-def _bar(canvas: SheetCanvas, atlas: Atlas, prototype: int, middle: float, scale: float) -> None:
-    from matplotlib import patheffects
-
-    share, left = atlas.shares[prototype], MARGIN + OVERVIEW_NAME
-    colour = atlas.colours[prototype]
-    canvas.box(left, middle - 9, share.value * scale, 18, facecolor=colour, edgecolor=INK, linewidth=0.4)
-    if np.isnan(share.low):
-        return
-    low, high = left + share.low * scale, left + share.high * scale
-    halo = [patheffects.withStroke(linewidth=3.4, foreground="white")]  # seen on dark bars too
-    across = [low, low, low, high, high, high]  # one line with its caps, so that one halo surrounds it
-    down = [middle - 5, middle + 5, middle, middle, middle - 5, middle + 5]
-    canvas.ax.plot(across, down, color=INK, linewidth=1.6, path_effects=halo)
+def draw_overview(atlas: Atlas) -> Any:
+    """One line per prototype: nearest patches, colour, name, share with its interval; bars where there are no pictures."""
+    if not atlas.pictures:
+        return share_chart(to_dict(atlas)).figure()
+    nearest = [(*atlas.chosen(c, "nearest"), *[None] * TILES)[:TILES] for c in range(atlas.prototypes)]
+    sheet = Sheet([("", framed_patch(atlas, index, SIDE)) for row in nearest for index in row], 440, 1.0, len(nearest))
+    for c in range(atlas.prototypes):
+        top = sheet.head + c * (SIDE + sheet.head) + SIDE / 2
+        sheet.legend_line(sheet.right, top - 20, atlas.colours[c], ("", short(atlas.title(c), 50)), (18, 18))
+        sheet.write(sheet.right + 18, top, atlas.share_text(c), 8, color=GREY)
+        sheet.write(sheet.right + 18, top + 18, atlas.member_text(c), 8, color=GREY)
+    return sheet.figure
 
 
 FORMAT = 1
@@ -195,7 +95,7 @@ Content = Mapping[str, Any]  # of `atlas.json`
 
 
 def write_atlas(atlas: Atlas, folder: Path) -> list[Path]:
-    """Write everything; pictures of an earlier atlas in the same folder that this one does not have are removed."""
+    """Write everything; remaining pictures of an earlier atlas in the same folder are removed."""
     content = to_dict(atlas)
     written = _write_pictures(atlas, content, folder)
     columns = [f"C{c}" for c in range(atlas.prototypes)]
@@ -228,7 +128,7 @@ def write_atlas(atlas: Atlas, folder: Path) -> list[Path]:
     if atlas.source is not None:
         written.append(folder / PROTOTYPES)
         save_prototypes(atlas.source, written[-1])
-    written.append(folder / "atlas.json")  # last: where it is, everything that it names is there
+    written.append(folder / "atlas.json")  # last: its pictures and tables are complete
     write_json(written[-1], content)
     for path in {*folder.glob("*.png"), *folder.glob("exemplars/*.jpg")} - set(written):
         if OURS.fullmatch(path.relative_to(folder).as_posix()):
@@ -240,12 +140,13 @@ def to_dict(atlas: Atlas) -> dict[str, Any]:
     """Atlas in plain values, None where a number is not defined."""
     exemplars = []
     numbers: dict[tuple[int, str], count] = {}
-    for index, one in enumerate(atlas.exemplars):
-        number = next(numbers.setdefault((one.prototype, one.kind), count()))
-        picture = f"exemplars/C{one.prototype}-{one.kind}-{number}.jpg" if index in atlas.pictures else None
-        x, y = (None, None) if one.place is None else (one.place.x, one.place.y)
-        values = (one.prototype, one.kind, one.slide, one.patient, one.row, x, y, one.distance, picture)
-        exemplars.append(dict(zip(HEADERS["exemplars"], values, strict=True)))
+    for index, exemplar in enumerate(atlas.exemplars):
+        number = next(numbers.setdefault((exemplar.prototype, exemplar.kind), count()))
+        picture = f"exemplars/C{exemplar.prototype}-{exemplar.kind}-{number}.jpg" if index in atlas.pictures else None
+        x, y = (None, None) if exemplar.place is None else (exemplar.place.x, exemplar.place.y)
+        about = [getattr(exemplar, name) for name in HEADERS["exemplars"][:5]]
+        row = [*about, x, y, exemplar.distance, picture]
+        exemplars.append(dict(zip(HEADERS["exemplars"], row, strict=True)))
     return {
         "format": FORMAT,
         "version": __version__,
@@ -268,8 +169,8 @@ def to_dict(atlas: Atlas) -> dict[str, Any]:
             }
             for c, (share, members) in enumerate(zip(atlas.shares, atlas.members.T, strict=True))
         ],
-        "groups": [_plain(asdict(one)) for one in atlas.groups],
-        "tests": [_plain(asdict(one)) for one in atlas.tests],
+        "groups": [_plain(asdict(group)) for group in atlas.groups],
+        "tests": [_plain(asdict(test)) for test in atlas.tests],
         "correction": "Holm, over the prototypes of a column",
         "cooccurrence": _matrix(atlas.cooccurrence),
         "neighbours": _matrix(atlas.touching.log_ratio().round(6)),
@@ -304,11 +205,11 @@ def _write_pictures(atlas: Atlas, content: Content, folder: Path) -> list[Path]:
 
 
 def _free_name(column: str, taken: Iterable[str]) -> str:
-    """Name of a column's picture; a number is added where another column has it (some disks take A and a for one)."""
-    before = {name.casefold() for name in taken}
+    """Name of a column's picture, with a number where it is taken (some disks ignore case)."""
+    in_use = {name.casefold() for name in taken}
     name = "groups." + re.sub(r"[^\w-]+", "_", column)
     numbered = (f"{name}-{number}" for number in count(2))
-    return next(one for one in chain([name], numbered) if one.casefold() not in before)
+    return next(free for free in chain([name], numbered) if free.casefold() not in in_use)
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
@@ -322,8 +223,8 @@ def _matrix(values: np.ndarray) -> list[list[float | None]]:
 def share_chart(content: Content, names: Sequence[str] | None = None) -> Chart:
     """Mean share of each prototype over patients, with its interval."""
     rows, names = content["prototypes"], names or _names(content)
-    share, *limits = (_numbers(rows, key, len(names)) for key in ("share", "low", "high"))
-    return shares(names, share, [row_colour(row) for row in rows], "share of the tissue", (limits[0], limits[1]))
+    share, low, high = (_numbers(rows, key, len(names)) for key in ("share", "low", "high"))
+    return shares(names, share, list(map(row_colour, rows)), "share of the tissue", low, high)
 
 
 def group_charts(content: Content, names: Sequence[str] | None = None) -> dict[str, Chart]:
@@ -351,7 +252,7 @@ def group_charts(content: Content, names: Sequence[str] | None = None) -> dict[s
 
 
 def relation_charts(content: Content, names: Sequence[str] | None = None) -> dict[str, Chart]:
-    """Which prototypes occur together and which touch each other, by the names that `atlas.json` has; empty matrices are left out."""
+    """Co-occurrence and contacts of prototypes, by their keys in `atlas.json`; empty matrices are left out."""
     names = names or _names(content)
     kinds = {"cooccurrence": cooccurrence, "neighbours": contacts}
     values = {kind: np.array(content.get(kind) or [], float) for kind in kinds}  # None becomes NaN

@@ -13,28 +13,15 @@ from scipy.stats import rankdata
 from panther.charts.display_names import method_title
 from panther.charts.style import plain_text
 from panther.errors import InputError, not_finite, too_large
+from panther.explain import slide_map as draw
 from panther.explain.scene import MapSettings, check_patches, place
-from panther.explain.slide_map import (
-    PANEL,
-    SMALL_PANEL,
-    ColourBar,
-    Panel,
-    Sheet,
-    SlideMap,
-    add_scale_bar_and_outline,
-    colour_bar,
-    heat_colours,
-    heat_pixels,
-    original,
-    rows_for,
-    unit_of,
-)
+from panther.explain.slide_map import SlideMap
 from panther.models.model import Model, as_model, check_bag
 from panther.statistics import first_bad_row
 from panther.statistics.upload import near
 from panther.types import Bag, Prototypes
 
-UNIFORM = 0.95  # of the patches: attention spread over more than this share of them says little
+UNIFORM = 0.95  # share of the patches over which attention is spread, from which a note is due
 
 
 class Attention(NamedTuple):
@@ -46,23 +33,25 @@ class Attention(NamedTuple):
 
 @dataclass(frozen=True)
 class Scale:
-    """How attention becomes a colour; both are within the slide, because attention adds up to 1 whatever the slide holds."""
+    """Scale of the colours, relative to the slide because the attention of every slide adds up to 1."""
 
     label: str
     of: Callable[[np.ndarray], np.ndarray]  # (N, k) -> (N, k) from 0 to 1
 
 
+def _rank(weights: np.ndarray) -> np.ndarray:
+    return (rankdata(weights, axis=0) - 0.5) / len(weights)  # equal ones share a rank
+
+
 SCALES = {
-    "rank": Scale(  # equal ones share a rank
-        "rank of the attention within the slide", lambda weights: (rankdata(weights, axis=0) - 0.5) / len(weights)
-    ),
+    "rank": Scale("rank of the attention within the slide", _rank),
     "linear": Scale("attention, as a share of the slide's largest", lambda weights: weights / weights.max(0)),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionMap(SlideMap):
-    """Map of a network's attention; ``assignment`` (N, k) is the attention as it is shown, scaled from 0 to 1."""
+    """Map of a network's attention; ``assignment`` (N, k) is the attention scaled from 0 to 1."""
 
     attention: Attention
     titles: tuple[str, ...]  # k
@@ -82,11 +71,11 @@ class AttentionMap(SlideMap):
 
     @property
     def summary(self) -> str:
-        """Prediction, and on how many patches the attention lies."""
+        """Prediction, and the number of patches that share the attention."""
         return f"{self.predicted}, attention spread over about {self.effective:,.0f}"
 
     def numbers(self) -> dict[str, Any]:
-        """Plain values: the prediction, and on how many patches the attention lies."""
+        """Plain values: the prediction, and the number of patches that share the attention."""
         return {"effective_patches": self.effective, "prediction": dict(self.prediction)}
 
     def drawings(self, prototypes: Sequence[int] | None = None) -> dict[str, Callable[[], Any]]:
@@ -94,7 +83,7 @@ class AttentionMap(SlideMap):
         return {"attention": lambda: draw_attention(self), "side_by_side": lambda: draw_attention_beside(self)}
 
     def notes(self, formats: Sequence[str] = ()) -> list[str]:
-        """What the map lacks, and whether the attention is nearly uniform."""
+        """Sentences about what is missing from the map, and about attention that is nearly uniform."""
         notes, patches = super().notes(formats), len(self.assignment)
         if self.effective > UNIFORM * patches and patches > 1:
             notes.append(
@@ -105,13 +94,13 @@ class AttentionMap(SlideMap):
 
 
 def shown_by(model: Model | Path | str) -> tuple[Prototypes | None, str, dict[str, Any], Model | None]:
-    """What a model's map shows: its prototypes with method and options, or the network itself."""
+    """Prototypes, method and options of a model's map, or the network."""
     trained = as_model(model)
     if trained.scaler is None:
         return None, trained.method.name, {}, trained
     if trained.prototypes is None:
         raise InputError(
-            f"model: stands on {trained.method.title!r}, which assigns patches to no prototypes, expected panther, ot, h2t, protocounts or a network"
+            f"model: {trained.method.title!r} assigns no patches, expected panther, ot, h2t, protocounts or a network"
         )
     return trained.prototypes, trained.method.name, dict(trained.method.options), None
 
@@ -143,21 +132,19 @@ def map_attention(
 ) -> AttentionMap:
     """Attention of one slide, over its image or without one on the grid of its coordinates."""
     settings = settings or MapSettings()
-    scene = place(bag, settings, image, contours)
+    cells, view, outline = place(bag, settings, image, contours)
     received = attention(bag, model, settings.device)
     shares = SCALES[scale].of(received.weights).astype(np.float32)
-    many = shares.shape[1] > 1
-    main = (
-        int(received.prediction["probabilities"][0].argmax()) if many and "probabilities" in received.prediction else 0
-    )
+    probabilities = received.prediction.get("probabilities")
+    main = 0 if probabilities is None or shares.shape[1] == 1 else int(probabilities[0].argmax())
     return AttentionMap(
         bag.slide_id,
-        scene.grid,
+        cells,
         shares,
         shares.mean(0),
-        scene.view,
-        outline=scene.outline,
-        colours=heat_colours(shares[:, main]),
+        view,
+        outline=outline,
+        colours=draw.heat_colours(shares[:, main]),
         paint=settings.paint,
         attention=received,
         titles=attention_titles(model, shares.shape[1]),
@@ -170,29 +157,27 @@ def map_attention(
 @plain_text
 def draw_attention(attention_map: AttentionMap) -> Any:
     """Heatmap of the attention, one for each output where the network has several; returns a matplotlib figure."""
-    many = len(attention_map.titles) > 1
-    shown = attention_map.within(SMALL_PANEL) if many else attention_map
-    titles = attention_map.titles if many else (f"{shown.slide}: {attention_map.titles[0]}",)
-    return _drawn([(title, heat_pixels(shown, k)) for k, title in enumerate(titles)], shown, attention_map.scale)
+    shown: SlideMap = attention_map
+    titles = attention_map.titles
+    if len(titles) == 1:
+        titles = (f"{shown.slide}: {titles[0]}",)
+    else:
+        shown = shown.within(draw.SMALL_PANEL)
+    panels = [(title, draw.heat_pixels(shown, k)) for k, title in enumerate(titles)]
+    bar, rows = draw.ColourBar(attention_map.scale.label), draw.rows_for(shown, len(panels))
+    return draw.sheet_figure(shown, panels, draw.unit_of(shown), bar=bar, rows=rows)
 
 
 @plain_text
 def draw_attention_beside(attention_map: AttentionMap) -> Any:
     """Original (where there is an image) and attention for the predicted output; returns a matplotlib figure."""
-    shown = attention_map.within(PANEL)
-    title = f"{attention_map.titles[attention_map.main]} (predicted: {attention_map.predicted})"
-    return _drawn([*original(shown), (title, heat_pixels(shown, attention_map.main))], shown, attention_map.scale, 1)
+    shown, main = attention_map.within(draw.PANEL), attention_map.main
+    title = f"{attention_map.titles[main]} (predicted: {attention_map.predicted})"
+    panels = [*draw.original(shown), (title, draw.heat_pixels(shown, main))]
+    return draw.sheet_figure(shown, panels, draw.unit_of(shown), bar=draw.ColourBar(attention_map.scale.label))
 
 
-def _drawn(panels: Sequence[Panel], shown: SlideMap, scale: Scale, rows: int | None = None) -> Any:
-    unit = unit_of(shown)
-    sheet = Sheet(panels, 80 * unit, unit, rows or rows_for(shown, len(panels)))
-    colour_bar(sheet, ColourBar(scale.label))
-    add_scale_bar_and_outline(sheet, shown)
-    return sheet.figure
-
-
-# outputs of a network, where they are not what it predicts
+# outputs of a network that differ from its predictions
 OUTPUTS = {"nll": "time bin", "ordinal": "threshold"}
 
 
@@ -207,7 +192,7 @@ def attention_titles(model: Model, columns: int) -> tuple[str, ...]:
 
 
 def _predicted(model: Model, prediction: dict[str, np.ndarray]) -> dict[str, float]:
-    """Prediction in words: the class and its probability, each label's probability, the risk, or the value."""
+    """Likeliest class and its probability, each label's probability, the risk, or the value."""
     row = model.task.numbers(prediction)[0]
     values = {name: float(value) for name, value in zip(model.task.names, row, strict=True)}
     likeliest = max(values, key=values.__getitem__)

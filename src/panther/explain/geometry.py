@@ -1,9 +1,8 @@
-"""Where patches lie: on integer grids, on the pixels of a picture, and as polygons. Units are level-0 pixels unless a file only knows um."""
+"""Places of patches: on integer grids, on the pixels of a picture, and as polygons, in level-0 pixels (or um where a file has only these)."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from panther.explain import palette
 from panther.explain.names import label
 from panther.patches import shown_step, stated_side, stated_step
 from panther.slides.polygons import Polygon, trace
-from panther.storage.geojson import annotation, write_geojson
+from panther.storage.geojson import annotation
 from panther.types import PatchSpec
 
 BLOCK = 1 << 22  # pixels painted at a time
@@ -27,8 +26,8 @@ class Grid(NamedTuple):
     cells: np.ndarray  # (N, 2) int64, column and row within its grid
     layer: np.ndarray  # (N,) int64, which grid
     origins: np.ndarray  # (layers, 2), upper left corner of cell (0, 0)
-    pitch: float  # side of a cell: the patch, or what it does not share with its neighbours where patches overlap
-    inferred: bool = False  # the file does not tell the patches' size; the distance of neighbours was taken
+    pitch: float  # side of a cell: the patch, or the step where patches overlap
+    inferred: bool = False  # from the distance of neighbours, because the file has no patch size
 
     @property
     def corners(self) -> np.ndarray:
@@ -38,13 +37,13 @@ class Grid(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """A picture of the slide: which part, how large its pixels are, and what is behind the map."""
+    """A picture of a part of the slide, on which a map is drawn."""
 
     background: np.ndarray  # (h, w, 3) uint8
     scale: tuple[float, float]  # pixels per unit of the coordinates, across and down
     origin: tuple[float, float] = (0.0, 0.0)  # coordinates of the upper left corner
     mpp: float | None = None  # micrometres per unit of the coordinates; None: not known, no scale bar
-    blank: bool = False  # there is no image of the slide
+    blank: bool = False  # no image of the slide
     unit: str = "px"  # of the coordinates: "px" at level 0, or "um"
 
     @property
@@ -57,7 +56,7 @@ class View:
         return (np.asarray(points, float) - self.origin) * self.scale
 
     def within(self, max_side: int) -> "View":
-        """Same part in a smaller picture, reduced by a whole factor so that pixels are averages of pixels."""
+        """Same part in a picture smaller by a whole factor, whose pixels are averages."""
         from PIL import Image
 
         factor = math.ceil(max(self.size) / max_side)
@@ -70,21 +69,21 @@ class View:
 def grid(coords: Tensor | np.ndarray, spec: PatchSpec, mpp: float | None = None) -> Grid:
     """Cells of patches with upper left corners ``coords`` (N, 2).
 
-    With ``mpp`` of the slide's level 0, coordinates in micrometres (STAMP) become level-0 pixels. Where patches overlap a cell is the
-    middle of its patch, so that cells never do.
+    With ``mpp`` of the slide's level 0, coordinates in micrometres (STAMP) become level-0 pixels. Where patches overlap, a cell is the
+    middle of its patch.
     """
     points = np.asarray(coords, dtype=np.float64).reshape(-1, 2)
     if not np.isfinite(points).all():
-        raise InputError("The coordinates hold NaN or infinite numbers; extract the patches again.")
+        raise InputError("The coordinates hold NaN or infinite numbers")
     in_um = spec.coords_unit == "um"
     side, step = stated_side(spec), stated_step(spec)
     if in_um and mpp is not None:
         points, side, step = points / mpp, side and side / mpp, step and step / mpp
     pitch = shown_step(points, step)
-    # a corner plus half of what is shared on both sides; nothing where patches do not overlap
+    # half of the overlap; 0 where patches do not overlap
     shift = 0.0 if side is None else max(0.0, (side - pitch) / 2)
     index = np.round((points - points.min(0)) / pitch) if in_um else np.floor((points - points.min(0)) / pitch)
-    # micrometres are rounded numbers: there one grid is assumed, in pixels every remainder is a grid of its own
+    # micrometres are rounded, so one grid is assumed; in pixels every remainder is another grid
     rest = np.zeros_like(points) if in_um else points - points.min(0) - index * pitch
     origins, layer = np.unique(rest, axis=0, return_inverse=True)
     origins = origins + points.min(0) + shift
@@ -102,9 +101,9 @@ def raster(cells: Grid, view: View) -> np.ndarray:
     first, last = np.clip(first, 0, (width, height)), np.clip(last, 0, (width, height))
     extent = last - first
     size = np.where(extent.all(1), extent[:, 0] * (height + 1) + extent[:, 1], 0)  # one number: sorting pairs is slow
-    for one in np.unique(size[size > 0]).tolist():  # rounding makes a handful of sizes
-        across, down = divmod(one, height + 1)
-        same = np.flatnonzero(size == one)
+    for extent_number in np.unique(size[size > 0]).tolist():  # rounding makes a handful of sizes
+        across, down = divmod(extent_number, height + 1)
+        same = np.flatnonzero(size == extent_number)
         at_once = max(1, BLOCK // (across * down))
         for start in range(0, len(same), at_once):
             part = same[start : start + at_once]
@@ -116,7 +115,7 @@ def raster(cells: Grid, view: View) -> np.ndarray:
 
 
 def blank_view(cells: Grid, max_side: int, spec: PatchSpec) -> View:
-    """White picture around the patches with a margin of one, for slides whose image is not at hand."""
+    """White picture around the patches with a margin of one patch, for slides without an image."""
     low, high = cells.corners.min(0) - cells.pitch, cells.corners.max(0) + 2 * cells.pitch
     extent = high - low
     scale = min(max_side / float(extent.max()), 64 / cells.pitch)  # few patches: no need for large squares
@@ -127,7 +126,7 @@ def blank_view(cells: Grid, max_side: int, spec: PatchSpec) -> View:
 
 
 def level0_mpp(spec: PatchSpec) -> float | None:
-    """Micrometres per unit of the coordinates, as far as the feature file knows."""
+    """Micrometres per unit of the coordinates; None where the feature file has no resolution."""
     if spec.coords_unit == "um":
         return 1.0
     if not spec.mpp or not spec.size or not spec.size_level0:
@@ -176,29 +175,9 @@ def _of_cells(cells: np.ndarray, prototype: int, origin: np.ndarray, pitch: floa
     ]
 
 
-def write_regions(
-    path: Path, areas: list[Region], names: dict[int, str], mpp: float | None, colours: Sequence[str] | None = None
-) -> None:
-    """Write a FeatureCollection of locked annotations, classified and coloured by prototype, in level-0 pixels.
-
-    ``colours`` are those of the prototypes (#RRGGBB); the palette's by default.
-    """
-    write_geojson(path, [feature(region, names, mpp, colours) for region in areas])
-
-
-def feature(
-    region: Region, names: dict[int, str], mpp: float | None, colours: Sequence[str] | None = None
-) -> dict[str, Any]:
-    """One region as a feature of GeoJSON."""
+def feature(region: Region, names: dict[int, str], mpp: float | None, colours: Sequence[str]) -> dict[str, Any]:
+    """One region as a locked annotation of GeoJSON, classified and coloured by prototype, in level-0 pixels."""
     area = {} if mpp is None else {"Area mm^2": region.polygon.area * mpp**2 / 1e6}
-    name = label(region.prototype, names)
-    measured = {"Patches": region.patches, **area}
-    colour = palette.colour(region.prototype) if colours is None else colours[region.prototype]
-    return annotation(
-        region.polygon.rings,
-        name,
-        name,
-        palette.rgb_values([colour])[0].tolist(),
-        isLocked=True,
-        measurements=measured,
-    )
+    name, colour = label(region.prototype, names), palette.rgb_values([colours[region.prototype]])[0].tolist()
+    measurements = {"Patches": region.patches, **area}
+    return annotation(region.polygon.rings, name, name, colour, isLocked=True, measurements=measurements)

@@ -1,15 +1,15 @@
-r"""Survival by how much of each prototype a patient has: Kaplan-Meier curves of tertiles of :math:`\pi_c`, log-rank tests, Holm's correction."""
+r"""Survival by the share of each prototype: Kaplan-Meier curves of tertiles of :math:`\pi_c`, log-rank tests, Holm's correction."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from panther.charts.chart import Chart
+from panther.charts.results import Look, panel, survival_curves, with_unit
 from panther.charts.style import BLUE, ORANGE, save, short
-from panther.charts.survival import Look, panel, survival_curves, with_unit
 from panther.charts.to_matplotlib import draw
 from panther.cohort.load import Cohort
 from panther.cohort.targets import Survival
@@ -29,7 +29,7 @@ FORMAT = 1
 WRITTEN = ("km.json", "km.csv", "km.png")
 GROUPS = ("low", "middle", "high")
 LOOKS: dict[str, Look] = {"low": (BLUE, "solid"), "middle": ("#999999", "dot"), "high": (ORANGE, "dash")}
-FEW = 10  # events below which curves are hardly worth a look
+FEW = 10  # events below which a note is due
 
 
 class Patients(NamedTuple):
@@ -54,7 +54,7 @@ class Tertile:
 
 @dataclass(frozen=True)
 class PrototypeSurvival:
-    """One prototype: its groups, and whether their survival differs."""
+    """One prototype: its groups, and the test of their survival."""
 
     prototype: int
     groups: tuple[Tertile, ...]
@@ -71,92 +71,79 @@ class SurvivalByPrototype:
     patients: tuple[str, ...]
     events: int
     notes: tuple[str, ...] = ()
-    unit: str = ""  # of times, where the name of their column says it
+    unit: str = ""  # of times, from the name of their column
     names: Mapping[int, str] = field(default_factory=dict)
-    cohort: tuple[str, ...] = ()  # sentences about the table: its columns, and who was left out
+    cohort: tuple[str, ...] = ()  # sentences about the table: its columns, and patients left out
     files: tuple[Path, ...] = ()  # that were written
 
     def to_frame(self) -> "pd.DataFrame":
         """Table with one row per prototype and group."""
         import pandas as pd
 
-        rows = [
-            {
-                "prototype": one.prototype,
-                "name": self.names.get(one.prototype, ""),
-                "group": group.name,
-                "n": group.n,
-                "events": group.events,
-                "largest_pi": group.largest,
-                "median": group.curve.median if np.isfinite(group.curve.median) else "",  # not reached
-                "statistic": one.statistic,
-                "p": one.p,
-                "p_corrected": one.p_corrected,
-            }
-            for one in self.prototypes
-            for group in one.groups
-        ]
+        rows: list[dict[str, Any]] = []
+        for tested in self.prototypes:
+            about = {"prototype": tested.prototype, "name": self.names.get(tested.prototype, "")}
+            tests = {"statistic": tested.statistic, "p": tested.p, "p_corrected": tested.p_corrected}
+            for group in tested.groups:
+                counts = {"group": group.name, "n": group.n, "events": group.events, "largest_pi": group.largest}
+                median = group.curve.median if np.isfinite(group.curve.median) else ""  # not reached
+                rows.append(about | counts | {"median": median} | tests)
         return pd.DataFrame(rows).astype({"median": object})
 
     def figure(self) -> "Figure":
         """Draw the curves, one panel per prototype."""
-        return draw_curves([described(one, self.names) for one in self.prototypes], self.unit)
+        return draw_curves([described(tested, self.names) for tested in self.prototypes], self.unit)
 
     def to_lines(self) -> list[str]:
         """The cohort, and the prototypes of the smallest p-values."""
+        size = f"{len(self.patients)} patients, {self.events} events, {len(self.prototypes)} prototypes compared"
+        smallest = sorted(self.prototypes, key=lambda tested: tested.p)[:5]
         return [
             *self.cohort,
-            f"{len(self.patients)} patients, {self.events} events, {len(self.prototypes)} prototypes compared",
-            *(
-                f"  {label(one.prototype, self.names)}: p {one.p:.3g}, corrected {one.p_corrected:.3g}"
-                for one in sorted(self.prototypes, key=lambda one: one.p)[:5]
-            ),
+            size,
+            *(f"  {label(t.prototype, self.names)}: p {t.p:.3g}, corrected {t.p_corrected:.3g}" for t in smallest),
         ]
 
     def to_json(self) -> dict[str, Any]:
         """Tests, cohort and files as plain values."""
-        rows = [{"prototype": one.prototype, "p": one.p, "p_corrected": one.p_corrected} for one in self.prototypes]
+        rows = [{"prototype": t.prototype, "p": t.p, "p_corrected": t.p_corrected} for t in self.prototypes]
         counts = {"patients": len(self.patients), "events": self.events, "prototypes": rows}
         return {**counts, "cohort": list(self.cohort), "files": [str(file) for file in self.files]}
 
 
 def by_patient(proportions: Proportions, cohort: Cohort) -> Patients:
-    """Proportions of each patient of the cohort: the mean over its slides, weighted by their patches where those are known."""
-    where = {sample: row for row, sample in enumerate(proportions.samples)}
-    pi, kept, missing = [], [], []
+    """Proportions of each patient of the cohort: the mean over its slides, weighted by their numbers of patches where known."""
+    row_of = {sample: row for row, sample in enumerate(proportions.samples)}
+    patches = np.ones(len(row_of)) if proportions.patches is None else proportions.patches
+    pi: dict[int, np.ndarray] = {}
     for number, sample in enumerate(cohort.samples):
-        # embeddings of patients have the patient's name
-        rows = [where[name] for name in sample.slides if name in where] or [
-            where[name] for name in (sample.id,) if name in where
-        ]
+        rows = [row_of[slide] for slide in sample.slides if slide in row_of]
+        if not rows and sample.id in row_of:  # embeddings of patients have the patient's name
+            rows = [row_of[sample.id]]
         if rows:
-            weights = np.ones(len(rows)) if proportions.patches is None else proportions.patches[rows]
-            pi.append(pooled(proportions.pi[rows], weights))
-            kept.append(number)
-        else:
-            missing.append(sample.id)
+            pi[number] = pooled(proportions.pi[rows], patches[rows])
     if not pi:
         raise InputError(
             f"{cohort.report.source}: none of its {len(cohort)} patients has proportions; its slides are e.g. "
             f"{cohort.samples[0].slides[0]!r}, those of the proportions {proportions.samples[0]!r}"
         )
     notes = []
-    if missing:
+    if missing := [sample.id for number, sample in enumerate(cohort.samples) if number not in pi]:
         notes.append(f"{len(missing)} patients have no proportions and are left out, e.g. {missing[0]}.")
     if proportions.patches is None and len(pi) < len(proportions.samples):
-        notes.append("The numbers of patches are not known, so the slides of a patient count alike.")
-    survival = cohort.target.take(np.array(kept))
+        notes.append("The numbers of patches are not known, so the slides of a patient have equal weights.")
+    survival = cohort.target.take(np.array(list(pi)))
     assert isinstance(survival, Survival)
-    return Patients(tuple(cohort.ids[k] for k in kept), np.stack(pi), survival, tuple(notes))
+    return Patients(tuple(cohort.ids[number] for number in pi), np.stack(list(pi.values())), survival, tuple(notes))
 
 
 def compare(patients: Patients) -> SurvivalByPrototype:
     """Curves and tests of every prototype, with notes about those that are left out or should be read with care.
 
-    Tertiles are cut at the 1/3 and 2/3 quantiles; a patient on a cut belongs to the lower group, so equal patients are never parted.
+    Tertiles are cut at the 1/3 and 2/3 quantiles; a patient on a cut belongs to the lower group, so patients with equal shares stay together.
     """
     time, event = patients.survival.time, patients.survival.event
-    compared: list[tuple[int, tuple[Tertile, ...], float, float]] = []
+    tested: list[PrototypeSurvival] = []
     notes = [*patients.notes]
     for c, exact in enumerate(patients.pi.T):
         pi = np.round(exact / SAME) * SAME  # or 1e-15 of an absent prototype would be more of it than 1e-23
@@ -164,23 +151,21 @@ def compare(patients: Patients) -> SurvivalByPrototype:
         groups = []
         for k in np.unique(member).tolist():
             inside = member == k
-            curve = kaplan_meier(time[inside], event[inside])
-            groups.append(
-                Tertile(GROUPS[k], int(inside.sum()), int(event[inside].sum()), float(pi[inside].max()), curve)
-            )
+            counts = int(inside.sum()), int(event[inside].sum()), float(pi[inside].max())
+            groups.append(Tertile(GROUPS[k], *counts, kaplan_meier(time[inside], event[inside])))
         if len(groups) == 1:
             notes.append(f"C{c}: its proportion is the same in (nearly) all {len(pi)} patients; nothing to compare.")
             continue
         if len(groups) == 2:
             notes.append(f"C{c}: too many patients have equal proportions for three groups; there are two.")
         test = log_rank(time, event, member)
-        compared.append((c, tuple(groups), test.statistic, test.p_value))
-    if not compared:
+        tested.append(PrototypeSurvival(c, tuple(groups), test.statistic, test.p_value))
+    if not tested:
         raise InputError(f"proportions: none differs between the {len(patients.ids)} patients, expected more patients")
     if event.sum() < FEW:
         notes.append(f"There are only {int(event.sum())} events; these curves are too uncertain to mean much.")
-    corrected = holm([p for *_, p in compared])
-    prototypes = tuple(PrototypeSurvival(*one, p) for one, p in zip(compared, corrected, strict=True))
+    corrected = holm([row.p for row in tested])
+    prototypes = tuple(replace(row, p_corrected=p) for row, p in zip(tested, corrected, strict=True))
     unit = patients.survival.unit or ""
     return SurvivalByPrototype(prototypes, patients.ids, int(event.sum()), tuple(notes), unit)
 
@@ -189,7 +174,7 @@ def write_curves(result: SurvivalByPrototype, folder: Path) -> list[Path]:
     """Write `km.json`, `km.csv` (one row per group) and `km.png`."""
     files = [folder / name for name in WRITTEN]
     about = {"format": FORMAT, "test": "log-rank, Holm-corrected", "time_unit": result.unit or None}
-    prototypes = [described(one, result.names) for one in result.prototypes]
+    prototypes = [described(tested, result.names) for tested in result.prototypes]
     write_json(files[0], {**about, "prototypes": prototypes, "notes": [*result.cohort, *result.notes]})
     rows = result.to_frame()
     write_spreadsheet(files[1], list(map(str, rows)), rows.itertuples(index=False, name=None))
@@ -197,17 +182,17 @@ def write_curves(result: SurvivalByPrototype, folder: Path) -> list[Path]:
     return files
 
 
-def described(one: PrototypeSurvival, names: Mapping[int, str]) -> dict[str, Any]:
-    """One prototype in plain values, as `km.json` has it; curves begin at time 0, where all are alive."""
+def described(tested: PrototypeSurvival, names: Mapping[int, str]) -> dict[str, Any]:
+    """One prototype in plain values, as in `km.json`; curves begin at time 0, where all are alive."""
     start = {"time": 0.0, "survival": 1.0, "low": 1.0, "high": 1.0}
     groups = [
         {"group": group.name, "n": group.n, "events": group.events, "largest_pi": group.largest}
         | {key: [first, *getattr(group.curve, key).tolist()] for key, first in start.items()}
         | {"at_risk": [group.n, *group.curve.at_risk.tolist()], "events_at": [0, *group.curve.events.tolist()]}
-        for group in one.groups
+        for group in tested.groups
     ]
-    about = {"prototype": one.prototype, "name": names.get(one.prototype), "statistic": one.statistic}
-    return {**about, "p": one.p, "p_corrected": one.p_corrected, "groups": groups}
+    about = {"prototype": tested.prototype, "name": names.get(tested.prototype), "statistic": tested.statistic}
+    return {**about, "p": tested.p, "p_corrected": tested.p_corrected, "groups": groups}
 
 
 def curve_chart(row: Mapping[str, Any], unit: str, title: str, ticks: Sequence[float] | None = None) -> Chart:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,11 @@ import numpy as np
 from panther.aggregators import build
 from panther.charts.style import save
 from panther.errors import InputError
-from panther.explain.geometry import View, raster, regions, write_regions
+from panther.explain.geometry import View, feature, raster, regions
 from panther.explain.scene import MapSettings, SlideJob, assign, place
-from panther.explain.slide_map import SlideMap, overlay_pixels
+from panther.explain.slide_map import SlideMap, overlay, overlay_pixels
 from panther.explain.touching import COLUMNS, neighbour_rows
+from panther.storage.geojson import write_geojson
 from panther.storage.tables import write_spreadsheet
 from panther.store import atomic_write
 from panther.types import Bag, Prototypes
@@ -27,18 +28,17 @@ WRITTEN = ("*.geojson", "*.*.png", "*.*.svg", "*.*.tif", "*.neighbours.csv")  # 
 
 
 def levels(slide_map: SlideMap) -> Iterator[tuple[np.ndarray, float]]:
-    """Pictures (h, w, 4) from fine to coarse, each half of the one before, and how many level-0 pixels theirs are wide.
+    """Pictures (h, w, 4) from fine to coarse, each half of the one before, with the width of their pixels in level-0 pixels.
 
-    Every level is painted anew from the coordinates, so that none is a blurred or shifted copy of another.
+    Every level is painted from the coordinates, so that none is a blurred or shifted copy of another.
     """
     extent = np.array(slide_map.view.size) / slide_map.view.scale  # of the picture, in level-0 pixels
     factor = max(slide_map.grid.pitch / CELL, float(extent.max()) / LARGEST, 1.0)
-    colours = np.concatenate([slide_map.patch_colours, np.zeros((1, 3), np.uint8)])
     while True:
         width, height = (max(1, math.ceil(side / factor - 1e-9)) for side in extent.tolist())
         shape = np.broadcast_to(np.uint8(0), (height, width, 3))  # only its shape is used
         index = raster(slide_map.grid, View(shape, (1 / factor, 1 / factor), slide_map.view.origin))
-        yield np.concatenate([colours[index], (index >= 0)[..., None].astype(np.uint8) * 255], -1), factor
+        yield overlay(slide_map.patch_colours, index), factor
         if max(width, height) <= TILE:
             return
         factor *= 2
@@ -53,19 +53,12 @@ def write_pyramid(path: Path, slide_map: SlideMap) -> None:
 
     with atomic_write(path) as temporary, tifffile.TiffWriter(temporary, bigtiff=True) as file:
         for number, (pixels, factor) in enumerate(levels(slide_map)):
-            per_cm = None if slide_map.view.mpp is None else 1e4 / (slide_map.view.mpp * factor)
-            file.write(
-                pixels,
-                tile=(TILE, TILE),
-                photometric="rgb",
-                extrasamples=("unassalpha",),
-                compression="zlib",
-                subfiletype=int(number > 0),
-                resolution=None if per_cm is None else (per_cm, per_cm),
-                resolutionunit=None if per_cm is None else "CENTIMETER",
-                metadata=None,
-                software=False,
-            )
+            look: dict[str, Any] = {"photometric": "rgb", "extrasamples": ("unassalpha",), "tile": (TILE, TILE)}
+            if slide_map.view.mpp is not None:
+                per_cm = 1e4 / (slide_map.view.mpp * factor)
+                look |= {"resolution": (per_cm, per_cm), "resolutionunit": "CENTIMETER"}
+            level = int(number > 0)
+            file.write(pixels, compression="zlib", subfiletype=level, metadata=None, software=False, **look)
 
 
 @dataclass(frozen=True)
@@ -89,37 +82,36 @@ class SlideMaps(Mapping[str, SlideMap]):
     failures: Mapping[str, str] = field(default_factory=dict)  # slide -> sentence
 
     def __getitem__(self, slide: str) -> SlideMap:
-        slide_map = {one.slide: one.map for one in self.slides}[slide]
+        slide_map = {mapped.slide: mapped.map for mapped in self.slides}[slide]
         if slide_map is None:
             raise KeyError(f"{slide}: its map was written to files; leave `output=` out to keep maps.")
         return slide_map
 
     def __iter__(self) -> Iterator[str]:
-        return (one.slide for one in self.slides)
+        return (mapped.slide for mapped in self.slides)
 
     def __len__(self) -> int:
         return len(self.slides)
 
     @property
     def notes(self) -> list[str]:
-        """What the maps lack, in sentences."""
-        return [note for one in self.slides for note in one.notes]
+        """Sentences about what is missing from the maps."""
+        return [note for mapped in self.slides for note in mapped.notes]
 
     def to_lines(self) -> list[str]:
-        """Each slide's largest prototypes, and what lies beside what."""
-        lines = [
-            f"{len(self)} slide{'s' if len(self) > 1 else ''} mapped ({sum(len(o.files) for o in self.slides)} files)"
-        ]
-        for one in self.slides[:20]:
-            lines.append(f"  {one.slide}: {one.patches:,} patches, {one.summary}")
-            lines += [f"    {sentence}" for sentence in one.numbers.get("neighbours", ())]
+        """Each slide's largest prototypes, and their neighbours."""
+        files = sum(len(mapped.files) for mapped in self.slides)
+        lines = [f"{len(self)} slide{'s' if len(self) > 1 else ''} mapped ({files} files)"]
+        for mapped in self.slides[:20]:
+            lines.append(f"  {mapped.slide}: {mapped.patches:,} patches, {mapped.summary}")
+            lines += [f"    {sentence}" for sentence in mapped.numbers.get("neighbours", ())]
         return lines + ([f"  ... and {len(self) - 20} more"] if len(self) > 20 else [])
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         rows = [
-            {"slide": one.slide, "patches": one.patches, **one.numbers, "files": list(map(str, one.files))}
-            for one in self.slides
+            {"slide": mapped.slide, "patches": mapped.patches, **mapped.numbers, "files": list(map(str, mapped.files))}
+            for mapped in self.slides
         ]
         return {"slides": rows}
 
@@ -135,10 +127,11 @@ def map_job(
     """Map one slide by ``make`` (bag, image=, contours=), and write it where there is a folder."""
     bag = job.ref.open()
     slide_map = make(bag, image=job.image, contours=job.contours)
-    files = () if folder is None else tuple(write_map(slide_map, folder, chosen, formats))
     notes = (*job.notes, *slide_map.notes(formats))
-    kept = slide_map if folder is None else None
-    return MappedSlide(slide_map.slide, len(bag), slide_map.summary, slide_map.numbers(), files, notes, kept)
+    mapped = MappedSlide(slide_map.slide, len(bag), slide_map.summary, slide_map.numbers(), notes=notes)
+    if folder is None:
+        return replace(mapped, map=slide_map)
+    return replace(mapped, files=tuple(write_map(slide_map, folder, chosen, formats)))
 
 
 def map_slide(
@@ -152,22 +145,19 @@ def map_slide(
     settings = settings or MapSettings()
     module = build(settings.method, prototypes, settings.options)
     bag = prototypes.prepared(bag)
-    scene = place(bag, settings, image, contours)
+    cells, view, outline = place(bag, settings, image, contours)
     rows, weights = assign(bag, module, settings.device)
     shares, pi = rows.float().numpy(), weights.numpy()
-    return SlideMap(
-        bag.slide_id, scene.grid, shares, pi, scene.view, settings.namings, scene.outline, paint=settings.paint
-    )
+    return SlideMap(bag.slide_id, cells, shares, pi, view, settings.namings, outline, paint=settings.paint)
 
 
 def write_map(
     slide_map: SlideMap, folder: Path, prototypes: Sequence[int] | None = None, formats: Sequence[str] = USUAL
 ) -> list[Path]:
-    """Write a slide's pictures and regions; ``prototypes`` are those with heatmaps (None: the one of the largest pi, beside the map).
+    """Write a slide's pictures and regions; ``prototypes`` are those with heatmaps (None: that of the largest pi, beside the map).
 
-    `SLIDE.NAME.png` of every figure (of prototypes: map, side_by_side, neighbours, and heatmap.C3 or heatmaps where they are asked for),
-    `SLIDE.overlay.png` (transparent, pixel for pixel the thumbnail), `SLIDE.overlay.tif` (a pyramid), `SLIDE.geojson` and
-    `SLIDE.neighbours.csv`, which prototypes lie beside which.
+    `SLIDE.NAME.png` of every figure (of prototypes: map, side_by_side, neighbours, heatmap.C3 or heatmaps), `SLIDE.overlay.png`
+    (transparent, pixel for pixel the thumbnail), `SLIDE.overlay.tif` (a pyramid), `SLIDE.geojson` and `SLIDE.neighbours.csv`.
     """
     written: list[Path] = []
 
@@ -187,11 +177,10 @@ def write_map(
             Image.fromarray(overlay_pixels(slide_map)).save(temporary, format="png")
     if "tiff" in formats:
         write_pyramid(path("overlay.tif"), slide_map)
-    if (
-        "geojson" in formats and slide_map.view.unit == "px"
-    ):  # QuPath counts pixels; micrometres need the image for that
+    if "geojson" in formats and slide_map.view.unit == "px":  # the unit of QuPath
+        about = slide_map.names, slide_map.view.mpp, slide_map.prototype_colours
         areas = regions(slide_map.grid, slide_map.labels)
-        write_regions(path("geojson"), areas, slide_map.names, slide_map.view.mpp, slide_map.prototype_colours)
+        write_geojson(path("geojson"), [feature(region, *about) for region in areas])
     if "csv" in formats:
         write_spreadsheet(path("neighbours.csv"), COLUMNS, neighbour_rows(slide_map.touching))
     return written

@@ -1,8 +1,8 @@
 """Names of prototypes: a small YAML (`C2: tumour, solid`) or CSV (`prototype,name`) that every command reads.
 
-A prototype may have more than a name: `C2: {name: tumour, note: "looks crushed", colour: "#AABBCC", group: stroma}`, or in a CSV the
-columns note, colour and group. Colours go before the palette's; the prototypes of a group have one colour, that of its first one, unless
-they have one themselves. Other fields and columns are ignored and kept.
+A prototype may also have a note, a colour and a group: `C2: {name: tumour, note: "looks crushed", colour: "#AABBCC", group: stroma}`, or
+columns of a CSV. Colours replace the palette's; prototypes of a group without a colour take that of the group's first prototype. Other
+fields and columns are ignored and kept.
 """
 
 import csv
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from panther.errors import InputError, error_context
 from panther.explain import palette
-from panther.storage.files import read_text
+from panther.storage.files import read_errors, read_text
 
 if TYPE_CHECKING:
     import yaml
 
-SEPARATORS = {".csv": ",", ".tsv": "\t"}  # of a table by its ending; everything else is YAML
+SEPARATORS = {".csv": ",", ".tsv": "\t"}  # of tables; files with other endings are YAML
 HEADS = ("prototype", "id")  # first cell of a table's header
 LINES = "expected lines like C2: tumour, solid"
 NEW_FILE = "# Names of the prototypes. Every command reads them, e.g. panther map ... --names THIS_FILE\n"
@@ -45,7 +45,12 @@ SPELLINGS = {"color": "colour"} | {name: name for name in FIELDS}
 
 def as_names(names: Names, count: int) -> dict[int, str]:
     """Names by prototype's number, from a file or a dictionary."""
-    return {prototype: naming.name for prototype, naming in as_namings(names, count).items() if naming.name}
+    return plain_names(as_namings(names, count))
+
+
+def plain_names(namings: Mapping[int, Naming]) -> dict[int, str]:
+    """Names alone, of the prototypes that have one."""
+    return {prototype: naming.name for prototype, naming in namings.items() if naming.name}
 
 
 def as_namings(names: Names, count: int) -> dict[int, Naming]:
@@ -59,7 +64,7 @@ def as_namings(names: Names, count: int) -> dict[int, Naming]:
 
 
 def parse_namings(path: Path, text: str, count: int) -> dict[int, Naming]:
-    """Namings in the text of a names file; the ending of ``path`` says which kind of file it is."""
+    """Namings in the text of a names file, whose format is given by the ending of ``path``."""
     namings: dict[int, Naming] = {}
     for key, values in (_read_csv if path.suffix.lower() in SEPARATORS else _read_yaml)(path, text):
         with error_context(path):
@@ -67,7 +72,7 @@ def parse_namings(path: Path, text: str, count: int) -> dict[int, Naming]:
         with error_context(f"{path}: C{prototype}"):
             naming = _as_naming(values)
             if naming == Naming():
-                continue  # a list of all prototypes with some not yet named
+                continue  # a line to be filled in
             if prototype in namings:
                 raise InputError(f"is named twice ({namings[prototype].name!r} and {naming.name!r})")
         namings[prototype] = naming
@@ -86,7 +91,7 @@ def _as_naming(pairs: Iterable[tuple[str, str]]) -> Naming:
 
 
 def colours(namings: Mapping[int, Naming], count: int) -> list[str]:
-    """Colour #RRGGBB of every prototype: its own, else its group's, else the palette's."""
+    """Colour #RRGGBB of every prototype: as given, else of its group, else of the palette."""
     of_group: dict[str, str] = {}
     for naming in namings.values():
         if naming.group and naming.colour:
@@ -101,12 +106,12 @@ def colours(namings: Mapping[int, Naming], count: int) -> list[str]:
 
 def titles(namings: Mapping[int, Naming], count: int) -> list[str]:
     """`C2 tumour (stroma)`: number, name and group of every prototype, for legends."""
-    every = [namings.get(prototype, Naming()) for prototype in range(count)]
-    return [" ".join(filter(None, (f"C{c}", one.name, one.group and f"({one.group})"))) for c, one in enumerate(every)]
+    rows = [namings.get(prototype, Naming()) for prototype in range(count)]
+    return [" ".join(filter(None, (f"C{c}", row.name, row.group and f"({row.group})"))) for c, row in enumerate(rows)]
 
 
 def prototype_number(text: str, count: int) -> int:
-    """`C3`, `c3` or `3` as 3, where there is such a prototype."""
+    """Number of the prototype `C3`, `c3` or `3`."""
     match = re.fullmatch(r"[Cc]?([0-9]{1,6})", text.strip())
     if match is None or int(match[1]) >= count:
         raise InputError(f"there is no prototype {text.strip()!r}, expected C0 to C{count - 1}")
@@ -114,7 +119,7 @@ def prototype_number(text: str, count: int) -> int:
 
 
 def label(prototype: int, names: Mapping[int, str]) -> str:
-    """`C2 tumour, solid`; no colon, by which QuPath would split it into two classes."""
+    """`C2 tumour, solid`, without a colon, at which QuPath would split it into two classes."""
     return f"C{prototype} {names[prototype]}" if prototype in names else f"C{prototype}"
 
 
@@ -125,7 +130,7 @@ def plain(text: str) -> str:
 
 
 def plain_field(field: str, text: str) -> str:
-    """Value of a field as it is kept: a note in its lines, everything else on one."""
+    """Value of a field without control characters: a note in its lines, other fields on one line."""
     return "\n".join(map(plain, text.splitlines())).strip("\n") if field == "note" else plain(text)
 
 
@@ -139,7 +144,7 @@ def checked_colour(text: str) -> str:
 
 
 def row_colour(row: Mapping[str, Any]) -> str:
-    """Colour of a prototype in a row of `atlas.json` and its like; the palette's where it has none."""
+    """Colour of a prototype in a row of `atlas.json` or similar; the palette's where it has none."""
     try:
         return checked_colour(str(row.get("colour")))
     except InputError:
@@ -148,12 +153,8 @@ def row_colour(row: Mapping[str, Any]) -> str:
 
 def file_text(path: Path) -> str:
     """Text of a names file."""
-    try:
+    with read_errors(path, "file of names"):
         return read_text(path)
-    except OSError as error:
-        raise InputError(f"{path}: the names cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: the names are not UTF-8 text") from error
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ class Table:
     headed: bool
 
     def index(self, field: str) -> int | None:
-        """Column of a field; the name's is the second where none is called so."""
+        """Column of a field; names are in the second one if none has this title."""
         known = [SPELLINGS.get(name.strip().lower()) for name in self.columns]
         if field in known[1:]:
             return known.index(field, 1)
@@ -175,10 +176,8 @@ class Table:
 def read_table(path: Path, text: str) -> Table:
     """Cells of a CSV. Without a header, or with one of two columns, a name may hold commas."""
     separator = SEPARATORS[path.suffix.lower()]
-    try:
+    with read_errors(path, "table of names", "expected lines like C2,tumour"):
         cells = list(csv.reader(io.StringIO(text, newline=""), delimiter=separator))
-    except csv.Error as error:
-        raise InputError(f"{path}: not a table ({error}), expected lines like C2,tumour") from error
     rows = [row for row in cells if any(cell.strip() for cell in row)]
     headed = bool(rows) and rows[0][0].strip().lower() in HEADS
     columns = rows.pop(0) if headed else ["prototype", "name"]
@@ -204,7 +203,7 @@ def _read_yaml(path: Path, text: str) -> Iterable[tuple[str, Sequence[tuple[str,
 
     for key, value in _compose(path, text):
         if not isinstance(key, yaml.ScalarNode) or isinstance(value, yaml.SequenceNode):
-            raise InputError(f"{path}: a prototype or its name is not one word or line of text, {LINES}")
+            raise InputError(f"{path}: a prototype or its name is not text, {LINES}")
         if isinstance(value, yaml.ScalarNode):
             yield key.value, [("name", value.value)]
             continue
@@ -219,12 +218,9 @@ def _compose(path: Path, text: str) -> "list[tuple[yaml.Node, yaml.Node]]":
     """Pairs of a YAML as nodes, which know their place in the text; a file of comments has none."""
     import yaml
 
-    try:
-        # as text: `C2: no` is a name, not a truth value; pairs, because a mapping would forget the first of two
+    with read_errors(path, "file of names in YAML", LINES):
+        # as text: `C2: no` is a name, not a truth value; pairs, because a mapping would lose the first of two
         node = yaml.compose(text, yaml.BaseLoader)
-    except (yaml.YAMLError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error).splitlines()[0]
-        raise InputError(f"{path}: not YAML ({reason}), {LINES}") from error
     if node is None:
         return []
     if not isinstance(node, yaml.MappingNode):
@@ -248,15 +244,17 @@ def _quoted(text: str, harmless: str = r"[A-Za-z][\w ()/+-]*") -> str:
 def changed_text(path: Path, text: str, prototype: int, changes: Mapping[str, str], count: int) -> str:
     """Text of a names file with some fields of one prototype changed; an empty value removes a field.
 
-    Comments and the order of lines stay, of the changed entry what is ignored here. The new text is read again: a file that a machine
-    cannot change without harm is refused.
+    Comments, the order of lines and unknown fields stay. The new text is parsed for comparison: a file that cannot be changed without
+    harm is refused.
     """
     wanted = parse_namings(path, text, count)
     wanted[prototype] = replace(wanted.get(prototype, Naming()), **changes)
     change = _changed_table if path.suffix.lower() in SEPARATORS else _changed_yaml
     try:
         changed = change(path, text, prototype, wanted[prototype], changes)
-        is_right = parse_namings(path, changed, count) == {c: one for c, one in wanted.items() if one != Naming()}
+        is_right = parse_namings(path, changed, count) == {
+            c: naming for c, naming in wanted.items() if naming != Naming()
+        }
     except InputError:  # an anchor that other lines refer to, say
         is_right = False
     if not is_right:
@@ -276,7 +274,7 @@ def _changed_table(path: Path, text: str, prototype: int, wanted: Naming, change
     if not entries:
         entries = [[f"C{prototype}", *[""] * (len(table.columns) - 1)]]
         table.rows.extend(entries)
-    row = next((one for one in entries if any(one[1:])), entries[0])
+    row = next((row for row in entries if any(row[1:])), entries[0])
     for field in changes:
         if (at := table.index(field)) is not None:
             row[at] = getattr(wanted, field)
@@ -298,19 +296,19 @@ def _changed_yaml(path: Path, text: str, prototype: int, wanted: Naming, changes
             return f"{text[:stop]}{', ' if pairs else ''}{json.dumps(f'C{prototype}')}: {_json(wanted)}{text[stop:]}"
         text = text or NEW_FILE
         indent = " " * (pairs[0][0].start_mark.column if pairs else 0)
-        return f"{text}{'' if text.endswith(chr(10)) else chr(10)}{indent}C{prototype}: {entry(wanted)}\n"
+        return f"{text.removesuffix(chr(10))}\n{indent}C{prototype}: {entry(wanted)}\n"
     key, value = next((pair for pair in entries if pair[1].value), entries[0])
     others: dict[str, Any] = {}
     if isinstance(value, yaml.MappingNode):
-        parsed = next(one for name, one in yaml.safe_load(text).items() if _is(name, prototype) and one)
-        others = {str(name): one for name, one in parsed.items() if name not in SPELLINGS}
+        parsed = next(fields for key, fields in yaml.safe_load(text).items() if _is(key, prototype) and fields)
+        others = {str(name): field for name, field in parsed.items() if name not in SPELLINGS}
     start, stop = text.index(":", key.end_mark.index) + 1, _end(value)
     line_end = "\n" if stop > start and text[stop - 1] == "\n" else ""
     return f"{text[:start]} {_json(wanted, others) if is_json or others else entry(wanted)}{line_end}{text[stop:]}"
 
 
 def _end(node: "yaml.Node") -> int:
-    """End of a node's text; a block's own mark lies behind the comments that follow it."""
+    """End of a node's text; the mark of a block lies behind the comments that follow it."""
     if isinstance(node.value, list) and node.value and not getattr(node, "flow_style", False):
         last = node.value[-1]
         return _end(last[1] if isinstance(last, tuple) else last)
@@ -318,6 +316,6 @@ def _end(node: "yaml.Node") -> int:
 
 
 def _json(naming: Naming, others: Mapping[str, Any] | None = None) -> str:
-    """Entry that both JSON and YAML read, with the fields of others."""
+    """Entry in JSON, which YAML reads too, with unknown fields."""
     values = {field: getattr(naming, field) for field in FIELDS if getattr(naming, field)} | dict(others or {})
     return json.dumps(naming.name if set(values) <= {"name"} else values, ensure_ascii=False, default=str)

@@ -31,13 +31,13 @@ PALETTE: tuple[str, ...] = (
 # fmt: on
 RELIEF = {16: 30, 32: 13, 64: 6}  # so many colours -> grey levels (of 255) that each may become lighter or darker
 HEAT_RELIEF = 13  # a value read off the colour bar is wrong by less than 0.04 of its length
-OPACITY = 0.55  # over the slide's own colours
+OPACITY = 0.55  # over the slide's colours
 FAINTEST = 12  # grey levels: noise on an even background is not made to look like tissue
 PALE = 0.6  # of the darkness of tissue that no patch covers
 
 
 def colour(prototype: int) -> str:
-    """Colour of a prototype as #RRGGBB; from C64 on they begin anew."""
+    """Colour of a prototype as #RRGGBB; they repeat from C64 on."""
     return PALETTE[prototype % len(PALETTE)]
 
 
@@ -48,14 +48,14 @@ def rgb_values(colours: Sequence[str]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Paint:
-    """What is behind the colours, and how much of it is seen through them."""
+    """Background of the colours, and their opacity."""
 
     background: str = "grey"  # the tissue in grey, in "colour", or "none"
-    opacity: float | None = None  # 1 hides the tissue; None: as much tissue as leaves the colours their own
+    opacity: float | None = None  # 1 hides the tissue; None: as high as distinguishable colours allow
 
 
 def relief(count: int) -> int:
-    """Grey levels that each of so many of the palette's colours bears."""
+    """Grey levels by which each of ``count`` colours may become lighter or darker."""
     return next((levels for most, levels in RELIEF.items() if count <= most), RELIEF[64])
 
 

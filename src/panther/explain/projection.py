@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-SMALL = 500  # rows or columns of which all eigenvectors are quickly found
+SMALL = 500  # rows or columns up to which all eigenvectors are computed
 FEWEST_UMAP = 16  # points; UMAP looks at the 15 nearest of each
 Plane = tuple[np.ndarray, tuple[str, str]]  # (n, 2) and the names of its axes
 
@@ -13,21 +13,21 @@ def principal_components(x: np.ndarray) -> Plane:
     r"""First two principal components (n, 2) of x (n, D), with the share of the variance that each has.
 
     They are the eigenvectors of :math:`X X^\top` (n, n) or, where it is smaller, of :math:`X^\top X` (D, D) for centred X; of large
-    ones only the first two are looked for, without the matrix.
+    matrices only the first two are computed, without the product.
     """
-    if min(x.shape) < 2:  # one point, or points of one number each: there is no second direction
+    if min(x.shape) < 2:  # one point, or points on a line
         position = np.zeros((len(x), 2))
         if len(x) > 1:
             position[:, 0] = (x - x.mean(0))[:, 0]
         return position, ("PC 1", "PC 2")
     values, first = (_small if min(x.shape) <= SMALL else _large)(x)
-    # an eigenvector may point either way: the largest entry is made positive, so that two runs draw the same picture
+    # the sign of an eigenvector is arbitrary: the largest entry is made positive
     sign = np.sign(first[np.abs(first).argmax(0), [0, 1]])
     return first * sign, (f"PC 1 ({values[0]:.0%})", f"PC 2 ({values[1]:.0%})")
 
 
 def umap_installed() -> bool:
-    """Whether there is a UMAP to ask for."""
+    """Whether UMAP is installed."""
     return find_spec("umap") is not None
 
 
@@ -53,7 +53,7 @@ def _large(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     mean = x.mean(0, dtype=np.float64)
 
-    # in the numbers that x is made of: otherwise all of it would be copied for every product
+    # in the type of x: otherwise all of it would be copied for every product
     def times(v: np.ndarray) -> np.ndarray:  # centred X v
         return x @ v.astype(x.dtype) - mean @ v
 
@@ -61,7 +61,7 @@ def _large(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return x.T @ u.astype(x.dtype) - mean * u.sum()
 
     size = x.shape[1]
-    start = np.random.default_rng(0).standard_normal(size)  # a start of its own would differ from run to run
+    start = np.random.default_rng(0).standard_normal(size)  # scipy's start differs from run to run
     values, two = eigsh(LinearOperator((size, size), matvec=lambda v: back(times(v.ravel())), dtype=np.float64), 2, v0=start, tol=1e-6)  # fmt: skip
     order = np.argsort(-values)
     total = sum(float(((x[i : i + SMALL] - mean) ** 2).sum()) for i in range(0, len(x), SMALL))

@@ -1,4 +1,4 @@
-"""One slide under explanation: its files, where its patches lie, and which prototypes they belong to."""
+"""One slide to explain: its files, the places of its patches, and their assignment to prototypes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from panther.aggregators.embed import run_on
 from panther.aggregators.sharing import placed
 from panther.errors import InputError, error_context, not_finite, too_large
 from panther.explain.geometry import Grid, View, blank_view, grid
-from panther.explain.names import Names, Naming, as_namings
+from panther.explain.names import Names, Naming, as_namings, plain_names
 from panther.explain.palette import Paint
 from panther.slides import Slide, list_slides, open_slide
 from panther.slides.listing import DICOM, SUFFIXES
@@ -42,13 +42,13 @@ class MapSettings:
     slide_mpp : float, optional
         True resolution of the images, um/px, where their tags are wrong.
     slide_mpp_table : mapping
-        The same by file or slide name; goes before ``slide_mpp``.
+        The same by file or slide name; has priority over ``slide_mpp``.
     paint : Paint
-        What is behind the colours.
+        Background of the colours.
     namings : mapping
         Names, notes, colours and groups of the prototypes (`Naming`) by their number; see :meth:`named`.
     device : str
-        Where patches are assigned.
+        Device that assigns patches.
     """
 
     method: str = "panther"
@@ -63,28 +63,27 @@ class MapSettings:
     @property
     def names(self) -> dict[int, str]:
         """Names of the prototypes by their number."""
-        return {prototype: naming.name for prototype, naming in self.namings.items() if naming.name}
+        return plain_names(self.namings)
 
     def named(self, names: Names, count: int) -> "MapSettings":
         """Settings with the names of the ``count`` prototypes, from a file or a dictionary."""
         return self if names is None else replace(self, namings=as_namings(names, count))
 
     def resolution(self, image: Path, recorded: float | None = None) -> float | None:
-        """Resolution of an image where its tags do not count: the user's, else the one that its features were made with."""
-        keys = map(composed, (str(image), image.name, slide_name(image)))
-        return next(
-            (self.slide_mpp_table[key] for key in keys if key in self.slide_mpp_table), self.slide_mpp or recorded
-        )
+        """Resolution that replaces an image's tags: the user's, else the recorded one of its features."""
+        keys, table = map(composed, (str(image), image.name, slide_name(image))), self.slide_mpp_table
+        return next((table[key] for key in keys if key in table), self.slide_mpp or recorded)
 
 
 @dataclass(frozen=True)
 class SlideJob:
-    """One slide to explain: its features, its image and the outline of its tissue, where they are at hand."""
+    """One slide to explain: its features, its image and the outline of its tissue, if any."""
 
     ref: Openable
     image: Path | None = None
     contours: Path | None = None
     notes: tuple[str, ...] = ()  # files that are missing
+    patient: str = ""
 
     @property
     def sample(self) -> str:
@@ -104,16 +103,16 @@ def slide_jobs(refs: Sequence[Openable], slides: Images = None, contours: Path |
     for ref in refs:
         image, outline, notes = images.get(ref.sample), contours, []
         if slides is not None and image is None:
-            notes.append(f"{ref.sample}: no slide image has this name; the map is drawn on the coordinates.")
+            notes.append(f"{ref.sample}: no slide image of this name; the map is drawn on the coordinates.")
         elif image is not None and slide_name(image) != ref.sample:
             notes.append(f"{ref.sample}: drawn on {image.name}, an image of another name.")
         if contours is not None and contours.is_dir():
-            # QuPath names its export after the whole file name; as in `panther slides` that one goes first
+            # QuPath exports under the whole file name; as in `panther slides` that one is tried first
             names = [*([image.name] if image else []), decomposed(ref.sample), ref.sample]
             files = [contours / f"{name}.geojson" for name in names]
             outline = next((file for file in files if file.is_file()), None)
             if outline is None:
-                notes.append(f"{ref.sample}: there are no contours of this name ({files[-1]}); no outline is drawn.")
+                notes.append(f"{ref.sample}: no contours of this name ({files[-1]}); no outline is drawn.")
         jobs.append(SlideJob(ref, image, outline, tuple(notes)))
     return jobs
 
@@ -124,16 +123,16 @@ def find_images(slides: Images, names: Sequence[str]) -> Mapping[str, Path]:
         return slides or {}
     path = Path(slides)
     if not path.exists():
-        raise InputError(f"{path}: there is no such slide image, or folder of them")
+        raise InputError(f"{path}: no such slide image, or folder of them")
     if not is_slide(path):
         return {ref.name: ref.path for ref in list_slides([path]).refs}
     if len(names) > 1:
-        raise InputError(f"{path}: is one slide, but there are {len(names)} feature files; expected a folder of images")
+        raise InputError(f"{path}: one slide for {len(names)} feature files, expected a folder of images")
     return dict.fromkeys(names, path)
 
 
 def of_slide(refs: Sequence[Openable], slide: Path) -> Sequence[Openable]:
-    """Features of one slide's image: those of its name, or the only ones that were named."""
+    """Features of one slide's image: those of its name, or the only ones where these were given explicitly."""
     name = slide_name(slide)
     same = [ref for ref in refs if ref.sample == name]
     if not same and len(refs) == 1 and getattr(refs[0], "explicit", True):
@@ -152,8 +151,15 @@ def is_slide(path: Path) -> bool:
     return path.name.lower().endswith((*SUFFIXES, DICOM, ".png", ".jpg", ".jpeg", ".bmp"))
 
 
+def read_box(slide: Slide, box: tuple[float, float, float, float], size: tuple[int, int]) -> np.ndarray:
+    """Part of a slide (x, y, width, height at level 0) as a picture of ``size``, from the level that suits."""
+    level = slide.best_level(box[2] / size[0])
+    x, y, width, height = (length / slide.level_downsamples[level] for length in box)
+    return slide.resampled(level, (x, y, x + width, y + height), size)
+
+
 def refuse_nothing(done: Any, failures: Mapping[str, str], what: str) -> None:
-    """Refuse a request of which no slide is left."""
+    """Refuse a request where every slide failed."""
     if not done:
         reason = next(iter(failures.values()), "no file holds features")
         raise InputError(reason if len(failures) < 2 else f"none of the {len(failures)} slides {what}. {reason}")
@@ -168,7 +174,7 @@ class Scene(NamedTuple):
 
 
 def place(bag: Bag, settings: MapSettings, image: Path | None = None, contours: Path | None = None) -> Scene:
-    """Place of a bag's patches on their slide, or without an image on the grid of their coordinates."""
+    """Places of a bag's patches on their slide, or without an image on the grid of their coordinates."""
     if image is None:
         cells = locate(bag)
         view = blank_view(cells, settings.max_side, bag.spec)
@@ -180,7 +186,7 @@ def place(bag: Bag, settings: MapSettings, image: Path | None = None, contours: 
     if contours is None:
         return Scene(cells, view, ())
     if not contours.is_file():
-        raise InputError(f"{contours}: there is no such file of contours")
+        raise InputError(f"{contours}: no such file of contours")
     if bag.spec.coords_unit == "um" and image is None:
         raise InputError(f"{bag.source}: coordinates in um and contours in pixels, which requires `slides=`")
     tissue = read_contours(contours).tissue
@@ -214,14 +220,14 @@ class Assigned(NamedTuple):
 
 
 def assign(bag: Bag, module: Aggregator, device: str = "cpu") -> Assigned:
-    """Assignment (N, C) of a prepared bag (`Prototypes.prepared`); one without patches or with NaN is refused.
+    """Assignment (N, C) of a prepared bag (`Prototypes.prepared`), in CPU memory; one without patches or with NaN is refused.
 
-    PANTHER's is the posterior :math:`q(c|z_n)` that made the parameters; a row of OT's plan is divided by its mass 1/N; the nearest
-    prototype's methods (H2T, ProtoCounts) give ones and zeros. The result is in this process's memory, whatever ``device`` computes it.
+    PANTHER's is the posterior :math:`q(c|z_n)` of the embedding's parameters; a row of OT's plan is divided by its mass 1/N; H2T and
+    ProtoCounts give ones and zeros (the nearest prototype).
     """
     check_patches(bag)
-    bag_there = replace(bag, features=near(bag.features, device))
-    embedding = run_on(bag_there, placed(module, torch.device(device)), with_assignment=True)
+    moved = replace(bag, features=near(bag.features, device))
+    embedding = run_on(moved, placed(module, torch.device(device)), with_assignment=True)
     rows = embedding.assignment
     # only methods with prototypes have a per-prototype view or masses
     if rows is None or "mass" not in embedding.aux:
@@ -230,7 +236,7 @@ def assign(bag: Bag, module: Aggregator, device: str = "cpu") -> Assigned:
         )
     rows = (rows / rows.sum(-1, keepdim=True)).cpu()
     is_finite = bool(torch.isfinite(rows).all()) and bool(torch.isfinite(embedding.vector).all())
-    is_hard = bool(((rows == 0) | (rows == 1)).all())  # whose counts forget NaN: there the features themselves tell
+    is_hard = bool(((rows == 0) | (rows == 1)).all())  # counts lose NaN, so the features are checked
     if not is_finite or (is_hard and first_bad_row(bag.features) is not None):
         bad = first_bad_row(bag.features)
         raise too_large(bag.source) if bad is None else not_finite(bag.source, bad)
@@ -265,9 +271,10 @@ class Distances:
 
 def distances(bag: Bag, prototypes: Prototypes, labels: np.ndarray) -> Distances:
     """Distances of the patches of a prepared bag, which belong to the prototypes ``labels`` (N,)."""
-    every = prototype_distances(bag, prototypes)
-    least, nearest = every.min(1)
-    return Distances(every.gather(1, torch.from_numpy(labels)[:, None])[:, 0].numpy(), nearest.numpy(), least.numpy())
+    distance = prototype_distances(bag, prototypes)
+    least, nearest = distance.min(1)
+    own = distance.gather(1, torch.from_numpy(labels)[:, None])[:, 0]
+    return Distances(own.numpy(), nearest.numpy(), least.numpy())
 
 
 def share_farther(distance: np.ndarray, labels: np.ndarray, patch: int) -> float | None:

@@ -1,4 +1,4 @@
-"""How much of each prototype slides, patients and groups have: read from embeddings or tables, joined, compared."""
+"""Shares of the prototypes in slides, patients and groups: read from embeddings or tables, pooled, compared."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,13 +11,14 @@ import numpy as np
 from panther.errors import InputError, error_context, listed
 from panther.evaluation.intervals import Interval, Resampled, differences, holm, intervals, resample
 from panther.storage.embeddings import EmbeddingTable, is_in_memory, of_memory, read_weights
+from panther.storage.files import read_errors
 from panther.storage.tables import is_missing, plain_labels, read_csv, with_points
 
 if TYPE_CHECKING:
     import anndata
     import pandas as pd
 
-SAME = 1e-6  # proportions that differ by less are the same: one patch in a million
+SAME = 1e-6  # proportions that differ by less are equal: one patch in a million
 RESAMPLES = 1000
 FEWEST = 3  # patients that a group needs to take part in a test
 DIGITS = 6  # of a share that count in a test: a posterior of 1e-20 is not more than one of 1e-30
@@ -37,7 +38,7 @@ def pooled(pi: np.ndarray, patches: np.ndarray) -> np.ndarray:
 
     .. math:: \pi_c = \sum_s N_s \pi_{sc} / \sum_s N_s
 
-    That is the pi of all patches together, so it does not matter over how many slides the tissue was cut.
+    That is the pi of all patches together, whatever the number of slides.
     """
     return (patches / patches.sum()) @ pi
 
@@ -63,10 +64,8 @@ def as_proportions(source: "Path | str | pd.DataFrame | EmbeddingTable | anndata
     if path.suffix.lower() != ".csv":
         samples, pi, columns = read_weights(path, "n_patches")
         return Proportions(samples, pi.astype(np.float64), np.array(columns["n_patches"], float))
-    try:
+    with read_errors(path, "table of proportions"):
         table = read_csv(path, words=("slide", "patient"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read as a table of proportions ({error}).") from error
     return _from_frame(str(path), table)
 
 
@@ -122,7 +121,7 @@ class GroupShare:
 
 @dataclass(frozen=True)
 class ShareTest:
-    """Does the share of a prototype differ between groups, or change with a number?"""
+    """Test of a difference between groups in the share of a prototype, or of a trend with a number."""
 
     column: str
     prototype: int
@@ -133,7 +132,7 @@ class ShareTest:
 
 
 def patient_means(weights: np.ndarray, patients: Sequence[str], patches: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """Patients in order, and the pi (P, C) of each from its slides' pi (n, C) and patches (n,): one with ten slides counts once."""
+    """Sorted patients, and the pi (P, C) of each from its slides' pi (n, C) and patches (n,)."""
     names, member = np.unique(np.asarray(patients, dtype=str), return_inverse=True)
     means = [pooled(weights[member == p], patches[member == p]) for p in range(len(names))]
     return names.tolist(), np.stack(means)
@@ -141,23 +140,20 @@ def patient_means(weights: np.ndarray, patients: Sequence[str], patches: np.ndar
 
 def mean_intervals(shares: np.ndarray, seed: int = 0, resamples: int = RESAMPLES) -> list[Interval]:
     """Mean of each column of (P, C) and its 95 % percentile interval over patients; no interval from one patient alone."""
-    count = shares.shape[1]
     if len(shares) < 2:
-        return [Interval(float(shares[:, c].mean()), np.nan, np.nan, 0) for c in range(count)]
-    by_prototype = intervals(_resampled_means(shares, seed, resamples))
-    return [by_prototype[str(c)] for c in range(count)]
+        return [Interval(float(mean), np.nan, np.nan, 0) for mean in shares.mean(0)]
+    return list(intervals(_resampled_means(shares, seed, resamples)).values())
 
 
 def difference_intervals(first: np.ndarray, second: np.ndarray, seed: int = 0, resamples: int = RESAMPLES) -> list[Interval]:  # fmt: skip
     """Mean of each column of the first group (P, C) minus that of the second (Q, C), with its 95 % interval over patients.
 
-    The groups have no patient in common, so each is resampled on its own; no interval where one has one patient alone.
+    The groups have no patient in common and are resampled independently; no interval where one has a single patient.
     """
-    count = first.shape[1]
     if min(len(first), len(second)) < 2:
         return [Interval(float(gap), np.nan, np.nan, 0) for gap in first.mean(0) - second.mean(0)]
-    gaps = differences(_resampled_means(first, seed, resamples), _resampled_means(second, seed + 1, resamples))
-    return [gaps[str(c)] for c in range(count)]
+    resampled = (_resampled_means(first, seed, resamples), _resampled_means(second, seed + 1, resamples))
+    return list(differences(*resampled).values())
 
 
 def _resampled_means(shares: np.ndarray, seed: int, resamples: int) -> Resampled:
@@ -169,9 +165,9 @@ def _resampled_means(shares: np.ndarray, seed: int, resamples: int) -> Resampled
 
 
 def factor_of(rows: "pd.DataFrame", name: str, source: str, patients: Mapping[str, str], *, categories: bool) -> Factor:
-    """Column of the clinical table as one value per patient; ``categories``: numbers are only names."""
+    """Column of the clinical table with one value per patient; ``categories``: numbers are only names."""
     if name not in rows.columns:
-        raise InputError(f"{source}: there is no column {name!r}, expected one of {listed(rows.columns)}")
+        raise InputError(f"{source}: found no column {name!r}, expected one of {listed(rows.columns)}")
     texts = plain_labels(rows[name] if categories else with_points(rows[name], name, source))
     present = texts[~is_missing(texts)]
     if present.empty:
@@ -216,13 +212,13 @@ def share_tests(column: Factor, patients: Sequence[str], shares: np.ndarray) -> 
     p-values are Holm's over the C prototypes of this column. Also returns notes: what was left out of the tests, and why.
     """
     shares = np.round(shares, DIGITS)
-    here = [i for i, patient in enumerate(patients) if patient in column.values]
-    values, known = np.array([column.values[patients[i]] for i in here]), shares[here]
+    known = [i for i, patient in enumerate(patients) if patient in column.values]
+    values = np.array([column.values[patients[i]] for i in known])
     notes = []
     if column.ordered:
         name, groups = "Spearman", [values.astype(float)]
-        if len(here) < FEWEST:
-            notes.append(f"{column.column}: {len(here)} patients are too few for a test.")
+        if len(known) < FEWEST:
+            notes.append(f"{column.column}: {len(known)} patients are too few for a test.")
     else:
         levels, sizes = np.unique(values, return_counts=True)
         kept, small = levels[sizes >= FEWEST], levels[sizes < FEWEST]
@@ -233,7 +229,7 @@ def share_tests(column: Factor, patients: Sequence[str], shares: np.ndarray) -> 
             return [], notes
         name = "Mann-Whitney" if len(kept) == 2 else "Kruskal-Wallis"
         groups = [values == level for level in kept]
-    results = [_test(name, groups, column_shares) for column_shares in known.T]
+    results = [_test(name, groups, column_shares) for column_shares in shares[known].T]
     corrected = holm([p for _, p in results])
     rows = zip(results, corrected, strict=True)
     return [ShareTest(column.column, c, name, *result, p) for c, (result, p) in enumerate(rows)], notes

@@ -1,4 +1,4 @@
-"""One slide's map: patches, their shares, the picture they lie on, and figures of it.
+"""Map of one slide: patches, their shares of the prototypes, the picture they lie on, and figures of it.
 
 One pixel of a picture is one pixel of the PNG, so nothing moves when a figure is saved.
 """
@@ -12,13 +12,13 @@ import numpy as np
 
 from panther.charts.style import DPI, INK, plain_text, short
 from panther.explain.geometry import Grid, View, raster
-from panther.explain.names import Naming, colours, label, titles
+from panther.explain.names import Naming, colours, label, plain_names, titles
 from panther.explain.palette import HEAT_RELIEF, Paint, painted, relief, rgb_values
 from panther.explain.touching import Touching, draw_neighbours, neighbour_sentences, touching
 from panther.slides.polygons import Polygon
 
 HEAT = "viridis"  # even steps of lightness, and the same order to colour-blind eyes
-DIVERGING = "RdBu_r"  # red adds, blue takes away; told apart by colour-blind eyes too
+DIVERGING = "RdBu_r"  # red adds, blue takes away; safe for colour-blind readers
 PANEL, SMALL_PANEL = 1024, 400  # longest side of a picture beside others
 BESIDE = 1.8  # larger letters: a row of pictures is shown smaller than one of them
 ROW = 17  # pixels per line of the legend
@@ -30,7 +30,7 @@ Panel = tuple[str, np.ndarray]  # title, picture
 class SlideMap:
     """Map of one slide; ``figures()`` draws it.
 
-    ``assignment`` (N, C) and ``labels`` (N,) say which prototype each patch belongs to, ``weights`` (C,) how much of the slide is whose.
+    ``assignment`` (N, C) and ``labels`` (N,) give the prototype of each patch, ``weights`` (C,) the prototypes' shares of the slide.
     """
 
     slide: str
@@ -40,13 +40,13 @@ class SlideMap:
     view: View
     namings: Mapping[int, Naming] = field(default_factory=dict)  # names, colours and groups of the prototypes
     outline: tuple[Polygon, ...] = ()  # tissue, in the units of the coordinates
-    colours: np.ndarray | None = None  # (N, 3) uint8 where a quantity is shown (attention); None: the prototypes' own
+    colours: np.ndarray | None = None  # (N, 3) uint8 of a quantity (attention); None: of the prototypes
     paint: Paint = field(default_factory=Paint)
 
     @property
     def names(self) -> dict[int, str]:
         """Names of the prototypes by their number."""
-        return {prototype: naming.name for prototype, naming in self.namings.items() if naming.name}
+        return plain_names(self.namings)
 
     @property
     def patch_colours(self) -> np.ndarray:
@@ -55,7 +55,7 @@ class SlideMap:
 
     @cached_property
     def prototype_colours(self) -> list[str]:
-        """Colour of each prototype, #RRGGBB: the one that people gave it or its group, else the palette's."""
+        """Colour of each prototype, #RRGGBB: from the names file, else the palette's."""
         return colours(self.namings, self.prototypes)
 
     @cached_property
@@ -70,12 +70,12 @@ class SlideMap:
 
     @cached_property
     def touching(self) -> Touching:
-        """Which prototypes lie beside which."""
+        """Neighbours of the prototypes."""
         return touching(self.assignment, self.grid)
 
     @property
     def prototypes(self) -> int:
-        """Their number C."""
+        """Number of prototypes C."""
         return int(self.assignment.shape[1])
 
     def title(self, prototype: int) -> str:
@@ -88,7 +88,7 @@ class SlideMap:
         return self if view is self.view else replace(self, view=view)
 
     def figures(self, prototypes: Sequence[int] | None = None) -> dict[str, Any]:
-        """Matplotlib figures by name: map, side_by_side, neighbours, and the heatmaps of ``prototypes`` where they are given."""
+        """Matplotlib figures by name: map, side_by_side, neighbours, and the heatmaps of ``prototypes``."""
         return {name: draw() for name, draw in self.drawings(prototypes).items()}
 
     def drawings(self, prototypes: Sequence[int] | None = None) -> dict[str, Callable[[], Any]]:
@@ -107,31 +107,31 @@ class SlideMap:
             drawings["heatmaps"] = lambda: draw_heatmaps(self, chosen)
         return drawings
 
+    def by_weight(self) -> list[int]:
+        """Prototypes, the largest weight first."""
+        return np.argsort(-self.weights, kind="stable").tolist()
+
     def numbers(self) -> dict[str, Any]:
-        """Plain values: the prototypes' weights, largest first, and which of them lie side by side, in sentences."""
-        order = np.argsort(-self.weights, kind="stable").tolist()
+        """Plain values: the prototypes' weights, largest first, and sentences about neighbouring prototypes."""
         names = [self.title(c) for c in range(self.prototypes)]
-        return {
-            "weights": {names[c]: float(self.weights[c]) for c in order},
-            "neighbours": neighbour_sentences(self.touching, names),
-        }
+        weights = {names[c]: float(self.weights[c]) for c in self.by_weight()}
+        return {"weights": weights, "neighbours": neighbour_sentences(self.touching, names)}
 
     @property
     def summary(self) -> str:
         """Three prototypes of the largest weight."""
-        largest = np.argsort(-self.weights, kind="stable")[:3].tolist()
-        return ", ".join(f"{self.title(c)} {self.weights[c]:.2f}" for c in largest)
+        return ", ".join(f"{self.title(c)} {self.weights[c]:.2f}" for c in self.by_weight()[:3])
 
     def notes(self, formats: Sequence[str] = ()) -> list[str]:
-        """What the map lacks, in sentences; ``formats`` are the requested ones."""
+        """Sentences about what is missing from the map; ``formats`` are the requested ones."""
         no_geojson = "geojson" in formats and self.view.unit == "um"
         lacks = {
-            f"the file does not tell the patches' size; {self.grid.pitch:g}, the distance of neighbours, was taken": self.grid.inferred,
+            f"the file has no patch size; {self.grid.pitch:g}, the distance of neighbours, was taken": self.grid.inferred,
             "micrometres per pixel are not known, so there is no scale bar; give `slides=`": self.view.mpp is None,
             "no GeoJSON, its coordinates are micrometres and QuPath counts pixels; give `slides=`": no_geojson,
             "patches are smaller than a pixel of the picture; give a larger `max_side=`": self.index.max() < 0,
         }
-        return [f"{self.slide}: {text}." for text, is_so in lacks.items() if is_so]
+        return [f"{self.slide}: {text}." for text, is_missing in lacks.items() if is_missing]
 
 
 def map_pixels(slide_map: SlideMap) -> np.ndarray:
@@ -160,13 +160,17 @@ def heat_colours(values: np.ndarray, scale: str = "") -> np.ndarray:
 
 def overlay_pixels(slide_map: SlideMap) -> np.ndarray:
     """Map alone (h, w, 4): a patch is opaque, the rest transparent; pixel for pixel the thumbnail's size."""
-    colours = np.concatenate([slide_map.patch_colours, np.zeros((1, 3), np.uint8)])
-    covered = (slide_map.index >= 0)[..., None]
-    return np.concatenate([colours[slide_map.index], covered.astype(np.uint8) * 255], -1)  # -1 is the last row
+    return overlay(slide_map.patch_colours, slide_map.index)
+
+
+def overlay(colours: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """Colours (N, 3) of the patches under the pixels (h, w), with an opacity; transparent where the index is -1."""
+    opacity = np.where(index >= 0, 255, 0).astype(np.uint8)[..., None]
+    return np.concatenate([np.concatenate([colours, np.zeros((1, 3), np.uint8)])[index], opacity], -1)
 
 
 def _painted(slide_map: SlideMap, colours: np.ndarray, levels: int) -> np.ndarray:
-    """Colours of the patches (N, 3) laid over the background; alone where there is nothing to see behind them."""
+    """Picture with the colours of the patches (N, 3) over the background; without a background on a blank view."""
     covered = slide_map.index >= 0
     paint = Paint("none") if slide_map.view.blank else slide_map.paint
     shown = colours[slide_map.index[covered]].astype(np.float32)
@@ -174,22 +178,25 @@ def _painted(slide_map: SlideMap, colours: np.ndarray, levels: int) -> np.ndarra
 
 
 class Sheet:
-    """A figure of titled pictures in rows, each at its own pixels, with room on the right."""
+    """A figure of titled pictures in rows, pixel for pixel, with room on the right."""
 
-    def __init__(self, panels: Sequence[Panel], room: float, unit: float, rows: int = 1, least: float = 0) -> None:
+    def __init__(
+        self, panels: Sequence[Panel], room: float, unit: float, rows: int = 1, least: float = 0, top: int = 0
+    ) -> None:
         from matplotlib.figure import Figure
 
         self.unit = unit  # fonts and gaps grow with the picture
         self.gap, self.head = round(14 * unit), round(30 * unit)
+        self.top = top  # room above the pictures
         self.height, self.width = panels[0][1].shape[:2]
         self.columns = -(-len(panels) // rows)
         self.right = self.gap + self.columns * (self.width + self.gap)  # where the room begins
-        self.full = (self.right + round(room), self.gap + max(rows * (self.height + self.head), round(least)))
+        self.full = (self.right + round(room), top + self.gap + max(rows * (self.height + self.head), round(least)))
         self.figure = Figure(figsize=(self.full[0] / DPI, self.full[1] / DPI), dpi=DPI, facecolor="white")
         self.axes: list[Any] = []
         for number, (title, picture) in enumerate(panels):
             row, column = divmod(number, self.columns)
-            left, top = self.gap + column * (self.width + self.gap), row * (self.height + self.head)
+            left, top = self.gap + column * (self.width + self.gap), self.top + row * (self.height + self.head)
             ax = self.figure.add_axes(self.box(left, top + self.head, self.width, self.height))
             ax.imshow(picture, extent=(0, self.width, self.height, 0), interpolation="nearest", aspect="auto")
             ax.set_axis_off()
@@ -206,10 +213,8 @@ class Sheet:
         options: dict[str, Any] = {"va": "center", "ha": "left", "color": INK} | more
         self.figure.text(x, y, text, fontsize=size * self.unit, **options)
 
-    def legend_line(
-        self, left: float, top: float, colour: Any, texts: tuple[str, str], at: tuple[float, float]
-    ) -> None:
-        """Square of a colour, a number in grey and a name, ``at`` so many units from the left."""
+    def legend_line(self, left: float, top: float, colour: Any, texts: Sequence[str], at: tuple[float, float]) -> None:
+        """Square of a colour, a number in grey and a name; these begin ``at`` units from the left."""
         from matplotlib.patches import Rectangle
 
         x, y, w, h = self.box(left, top - 5.5 * self.unit, 11 * self.unit, 11 * self.unit)
@@ -225,59 +230,96 @@ def original(slide_map: SlideMap) -> list[Panel]:
 
 
 def rows_for(slide_map: SlideMap, pictures: int) -> int:
-    """Rows of a sheet of so many pictures that is wider than high."""
+    """Number of rows with which a sheet of pictures is wider than high."""
     return max(1, round((pictures * slide_map.view.size[0] / slide_map.view.size[1] / 1.6) ** 0.5))
+
+
+def sheet_figure(
+    slide_map: SlideMap,
+    panels: Sequence[Panel],
+    unit: float,
+    legend: "Legend | None" = None,
+    bar: "ColourBar | None" = None,
+    rows: int = 1,
+) -> Any:
+    """Figure of panels with scale bars and tissue outlines, a legend and a colour bar on the right."""
+    room, least, per_column = 0.0 if bar is None else bar.room + 4, 0, 1
+    if legend is not None:
+        per_column = min(len(legend.lines), max(16, int(panels[0][1].shape[0] / (ROW * unit)) - 1))
+        room += legend.column * -(-len(legend.lines) // per_column)
+        least = (per_column + 1) * ROW + 30
+    sheet = Sheet(panels, room * unit, unit, rows, least * unit)
+    if legend is not None:
+        legend.draw(sheet, per_column)
+    if bar is not None:
+        colour_bar(sheet, bar)
+    add_scale_bar_and_outline(sheet, slide_map)
+    return sheet.figure
+
+
+class Legend(NamedTuple):
+    """Colours, numbers and names beside a map; as many columns as the picture's height requires."""
+
+    heading: str  # above the numbers
+    lines: Sequence[tuple[Any, str, str]]  # colour, number, name
+    at: tuple[float, float] = (14, 50)  # where numbers and names begin, units from the left
+
+    @property
+    def column(self) -> float:
+        """Width of a column, units."""
+        return self.at[1] + 24 + 6.6 * max(len(name) for *_, name in self.lines)
+
+    def draw(self, sheet: Sheet, per_column: int) -> None:
+        """Write it at the right of a sheet."""
+        unit = sheet.unit
+        for number, (colour, *texts) in enumerate(self.lines):
+            column, line = divmod(number, per_column)
+            left, top = sheet.right + column * self.column * unit, sheet.head + (line + 1.5) * ROW * unit
+            if line == 0:
+                sheet.write(left + self.at[0] * unit, top - ROW * unit, self.heading, size=8)
+            sheet.legend_line(left, top, colour, texts, self.at)
+
+
+def prototype_legend(slide_map: SlideMap) -> Legend:
+    """Legend of the prototypes with their weights."""
+    names = map(short, titles(slide_map.namings, slide_map.prototypes))
+    numbers = [f"{weight:.3f}" for weight in slide_map.weights]
+    return Legend("π", list(zip(slide_map.prototype_colours, numbers, names, strict=True)))
 
 
 @plain_text
 def draw_map(slide_map: SlideMap) -> Any:
     """Prototype of every patch over the slide, with a legend of names and pi; returns a matplotlib figure."""
-    unit = unit_of(slide_map)
-    legend = Legend(slide_map, unit)
-    sheet = Sheet([(slide_map.slide, map_pixels(slide_map))], legend.width, unit, least=legend.height)
-    legend.draw(sheet)
-    add_scale_bar_and_outline(sheet, slide_map)
-    return sheet.figure
+    panels = [(slide_map.slide, map_pixels(slide_map))]
+    return sheet_figure(slide_map, panels, unit_of(slide_map), prototype_legend(slide_map))
 
 
 @plain_text
 def draw_heatmap(slide_map: SlideMap, prototype: int) -> Any:
     """Share of one prototype in every patch, from 0 to 1; returns a matplotlib figure."""
-    unit = unit_of(slide_map)
     title = f"{slide_map.slide}: {_with_weight(slide_map, prototype)}"
-    sheet = Sheet([(title, heat_pixels(slide_map, prototype))], 80 * unit, unit)
-    colour_bar(sheet)
-    add_scale_bar_and_outline(sheet, slide_map)
-    return sheet.figure
+    return sheet_figure(slide_map, [(title, heat_pixels(slide_map, prototype))], unit_of(slide_map), bar=ColourBar())
 
 
 @plain_text
 def draw_heatmaps(slide_map: SlideMap, prototypes: Sequence[int] | None = None) -> Any:
     """Heatmaps of all (or these) prototypes as small pictures; returns a matplotlib figure."""
-    chosen = list(range(slide_map.prototypes)) if prototypes is None else list(prototypes)
     slide_map = slide_map.within(SMALL_PANEL)
+    chosen = range(slide_map.prototypes) if prototypes is None else prototypes
     panels = [(_with_weight(slide_map, c), heat_pixels(slide_map, c)) for c in chosen]
-    sheet = Sheet(panels, 80, 1.0, rows_for(slide_map, len(chosen)))
-    colour_bar(sheet)
-    add_scale_bar_and_outline(sheet, slide_map)
-    return sheet.figure
+    return sheet_figure(slide_map, panels, 1.0, bar=ColourBar(), rows=rows_for(slide_map, len(panels)))
 
 
 @plain_text
 def draw_side_by_side(slide_map: SlideMap, prototype: int) -> Any:
     """Original (where there is an image), map and heatmap of one prototype; returns a matplotlib figure."""
     slide_map = slide_map.within(PANEL)
-    unit = BESIDE * unit_of(slide_map)
-    legend = Legend(slide_map, unit)
     panels = [
         *original(slide_map),
         (f"{slide_map.slide}: prototypes", map_pixels(slide_map)),
         (f"share of {_with_weight(slide_map, prototype)}: dark 0, yellow 1", heat_pixels(slide_map, prototype)),
     ]
-    sheet = Sheet(panels, legend.width, unit, least=legend.height)
-    legend.draw(sheet)
-    add_scale_bar_and_outline(sheet, slide_map)
-    return sheet.figure
+    return sheet_figure(slide_map, panels, BESIDE * unit_of(slide_map), prototype_legend(slide_map))
 
 
 def bar_length(width_um: float) -> float:
@@ -286,13 +328,13 @@ def bar_length(width_um: float) -> float:
     return float(power * max(step for step in (1, 2, 5) if power * step <= width_um / 4 or step == 1))
 
 
-def add_scale_bar_and_outline(sheet: Sheet, slide_map: SlideMap) -> None:
-    """Tissue outline and scale bar on every picture."""
+def add_scale_bar_and_outline(sheet: Sheet, slide_map: SlideMap, axes: Sequence[Any] = ()) -> None:
+    """Tissue outline and scale bar on every picture, or on these."""
     from matplotlib.collections import LineCollection
 
     rings = [slide_map.view.pixels(ring) for polygon in slide_map.outline for ring in polygon.rings]
     closed = [np.concatenate([ring, ring[:1]]) for ring in rings]
-    for ax in sheet.axes:
+    for ax in axes or sheet.axes:
         if closed:
             ax.add_collection(LineCollection(closed, colors=INK, linewidths=0.9 * sheet.unit), autolim=False)
         if slide_map.view.mpp is not None:
@@ -318,53 +360,30 @@ def scale_bar(ax: Any, view: View, unit: float) -> None:
 
 
 class ColourBar(NamedTuple):
-    """A colour bar: what it says, which colours, from where to where."""
+    """Title, colours and limits of a colour bar."""
 
     label: str = "share of the patch"
     colours: str = HEAT
     limits: tuple[float, float] = (0.0, 1.0)
-    room: int = 76  # from the right edge: wider where the numbers are
+    room: int = 76  # units from the right edge: more for wide numbers
 
 
-def colour_bar(sheet: Sheet, what: ColourBar = ColourBar()) -> None:
+def colour_bar(sheet: Sheet, bar: ColourBar) -> None:
     """Colour bar at the right edge."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    left = sheet.full[0] - what.room * sheet.unit
+    left = sheet.full[0] - bar.room * sheet.unit
     ax = sheet.figure.add_axes(sheet.box(left, sheet.head, 14 * sheet.unit, min(sheet.height, 260 * sheet.unit)))
-    low, high = what.limits
-    mapped = ScalarMappable(Normalize(low, high), what.colours)
-    bar = sheet.figure.colorbar(mapped, cax=ax, ticks=(low, (low + high) / 2, high), format="%.3g")
-    bar.ax.tick_params(labelsize=8 * sheet.unit, length=3 * sheet.unit)
-    bar.set_label(what.label, fontsize=8 * sheet.unit)
-
-
-class Legend:
-    """Names and weights of the prototypes beside a map; as many columns as the picture's height asks for."""
-
-    def __init__(self, slide_map: SlideMap, unit: float) -> None:
-        self.map, self.unit = slide_map, unit
-        self.titles = [short(title) for title in titles(slide_map.namings, slide_map.prototypes)]
-        self.lines = min(len(self.titles), max(16, int(slide_map.view.size[1] / (ROW * unit)) - 1))  # of a column
-        self.column = (74 + 6.6 * max(map(len, self.titles))) * unit
-        self.width = self.column * -(-len(self.titles) // self.lines)
-        self.height = (self.lines + 1) * ROW * unit + 30 * unit
-
-    def draw(self, sheet: Sheet) -> None:
-        """Write it at the right of a sheet."""
-        row = ROW * self.unit
-        for c, title in enumerate(self.titles):
-            column, line = divmod(c, self.lines)
-            left, top = sheet.right + column * self.column, sheet.head + (line + 1.5) * row
-            if line == 0:
-                sheet.write(left + 14 * self.unit, top - row, "π", ha="left", size=8)
-            texts = f"{self.map.weights[c]:.3f}", title
-            sheet.legend_line(left, top, self.map.prototype_colours[c], texts, (14, 50))
+    low, high = bar.limits
+    mapped = ScalarMappable(Normalize(low, high), bar.colours)
+    drawn = sheet.figure.colorbar(mapped, cax=ax, ticks=(low, (low + high) / 2, high), format="%.3g")
+    drawn.ax.tick_params(labelsize=8 * sheet.unit, length=3 * sheet.unit)
+    drawn.set_label(bar.label, fontsize=8 * sheet.unit)
 
 
 def _with_weight(slide_map: SlideMap, prototype: int) -> str:
-    """Number and weight before the name, which is what a narrow picture cuts off."""
+    """Number and weight before the name, because a narrow picture cuts off the end."""
     number, _, name = slide_map.title(prototype).partition(" ")
     return f"{number} (π {slide_map.weights[prototype]:.3f}) {name}".rstrip()
 

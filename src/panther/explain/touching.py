@@ -1,4 +1,4 @@
-"""Neighbouring patches: which prototypes touch, more or less often than by chance; as numbers, rows, sentences and a picture."""
+"""Neighbouring patches: prototypes that touch more or less often than by chance, as numbers, rows, sentences and a picture."""
 
 import math
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ FEWEST = 1.0  # expected touches from which a slide counts: posteriors leave a t
 COLUMNS = (
     "prototype", "neighbour", "contacts", "expected", "log2_ratio", "share_of_border", "share_of_border_by_chance", "patches", "inside", "beside"
 )  # fmt: skip
-CLEAR = 1.5  # times as often, or as seldom
-RARE = 0.005  # share of the places below which a prototype has no sentence
+CLEAR = 1.5  # ratio to chance, or its inverse
+RARE = 0.005  # share of the patches below which a prototype has no sentence
 FEWEST_TOUCHES = 20.0  # touches of one with others, for a sentence about its border
 
 
@@ -26,43 +26,42 @@ class Touching:
     """Neighbours of C prototypes; those of slides add up."""
 
     neighbourhood: Neighbourhood  # of the posteriors
-    members: np.ndarray  # (C,), places whose likeliest prototype it is
-    inside: np.ndarray  # (C, C), of the row's those of whose neighbours most are the column's
-    beside: np.ndarray  # (C, C), of the row's those with a neighbour of the column's, but not most of them
+    members: np.ndarray  # (C,), patches by likeliest prototype
+    inside: np.ndarray  # (C, C), patches of the row whose neighbours are mostly of the column
+    beside: np.ndarray  # (C, C), patches of the row with some, but not mostly, neighbours of the column
     more: np.ndarray  # (C, C), slides on which the two touch more often than chance ...
     slides: np.ndarray  # (C, C), ... of those on which enough touches are expected
 
     def merge(self, other: "Touching") -> "Touching":
-        """Those of two slides, or groups of slides, together."""
-        counts = [
-            getattr(self, name) + getattr(other, name) for name in ("members", "inside", "beside", "more", "slides")
-        ]
+        """Sum over two slides, or groups of slides."""
+        names = ("members", "inside", "beside", "more", "slides")
+        counts = [getattr(self, name) + getattr(other, name) for name in names]
         return Touching(self.neighbourhood.merge(other.neighbourhood), *counts)
 
     @property
     def touches(self) -> np.ndarray:
-        """How often the two touch (C, C): pairs of neighbours, each from both sides, by posteriors."""
+        """Number of touches (C, C): pairs of neighbours, each from both sides, by posteriors."""
         return self.neighbourhood.touches.cpu().numpy()
 
     @property
     def expected(self) -> np.ndarray:
-        """The same if the slides' patches were shuffled within each (C, C)."""
+        """Expected number if the patches of each slide were shuffled (C, C)."""
         return self.neighbourhood.expected.cpu().numpy()
 
     def log_ratio(self) -> np.ndarray:
-        """Touches over what is expected, as log2 (C, C): 1 is twice as often as by chance; NaN where hardly one can be expected.
+        """Log2 of touches over expected touches (C, C): 1 is twice as often as by chance; NaN where fewer than one is expected.
 
-        The same number, but for the base of the logarithm, as `touch` in an embedding with the block `space`.
+        Apart from the base of the logarithm this is `touch` in an embedding with the block `space`.
         """
         ratio = self.neighbourhood.enrichment().cpu().numpy() / np.log(2)
         return np.where(self.expected >= FEWEST, ratio, np.nan)
 
     def border(self) -> np.ndarray:
-        """Of the row's touches with other prototypes the column's part (C, C); NaN where it hardly touches any other."""
+        """Share of the column in the row's touches with other prototypes (C, C); NaN where it hardly touches any other."""
         return _parts_of_others(self.touches)
 
     def border_by_chance(self) -> np.ndarray:
-        """The same if the slides' patches were shuffled (C, C): tissue in pieces touches all other tissue seldom, its border does not care."""
+        """The same if the patches of each slide were shuffled (C, C)."""
         return _parts_of_others(self.expected)
 
 
@@ -93,7 +92,7 @@ def _parts_of_others(touches: np.ndarray) -> np.ndarray:
 
 
 def _surroundings(labels: np.ndarray, places: Places, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Members (C,), and how many of them lie inside (C, C) and beside (C, C) each other prototype."""
+    """Members (C,), and their numbers inside (C, C) and beside (C, C) each other prototype."""
     adjacency = side_by_side(places.coords, places.step)
     size = len(adjacency.ahead)
     label = np.empty(size, np.int64)
@@ -132,13 +131,13 @@ class _Pair(NamedTuple):
     other: int
     times: float  # touches against chance
     border: float  # share of its border
-    by_chance: float  # what that would be
+    by_chance: float  # the same by chance
 
 
 def neighbour_sentences(neighbours: Touching, titles: Sequence[str], most: int = 4) -> list[str]:
-    """What lies in or along what, clearest first, then what keeps apart; at most so many of each.
+    """Sentences about prototypes that lie in or along others, clearest first, then about those apart; at most ``most`` and half as many.
 
-    Tissue that lies in pieces touches everything else less often than chance. Two keep apart only where the border of the rarer
+    Tissue in pieces touches everything else less often than by chance. Two prototypes are apart only where the border of the rarer
     one avoids the other, too.
     """
     pairs = _pairs(neighbours)
@@ -169,7 +168,7 @@ def neighbour_sentences(neighbours: Touching, titles: Sequence[str], most: int =
 
 
 def _pairs(neighbours: Touching) -> list[_Pair]:
-    """Pairs of prototypes of which there is enough."""
+    """Pairs of prototypes with enough patches."""
     known = np.flatnonzero(neighbours.members >= max(1.0, RARE * neighbours.members.sum())).tolist()
     times, border, by_chance = 2.0 ** neighbours.log_ratio(), neighbours.border(), neighbours.border_by_chance()
     others = neighbours.touches.sum(1) - np.diag(neighbours.touches)
@@ -184,7 +183,7 @@ def _pairs(neighbours: Touching) -> list[_Pair]:
 
 
 def _on_slides(neighbours: Touching, pair: _Pair) -> str:
-    """On how many slides it is so, where there are several."""
+    """Number of slides that agree, where there are several."""
     total, more = int(neighbours.slides[pair.rare, pair.other]), int(neighbours.more[pair.rare, pair.other])
     return f" (on {more if pair.times > 1 else total - more} of the {total} slides that have both)" if total > 1 else ""
 
@@ -194,6 +193,6 @@ def draw_neighbours(neighbours: Touching, titles: Sequence[str]) -> Any:
     from panther.charts.prototypes import borders, contacts
     from panther.charts.to_matplotlib import draw
 
-    there = np.flatnonzero(neighbours.members > 0).tolist()
-    names, cells = [titles[c] for c in there], np.ix_(there, there)
+    present = np.flatnonzero(neighbours.members > 0).tolist()
+    names, cells = [titles[c] for c in present], np.ix_(present, present)
     return draw([[contacts(names, neighbours.log_ratio()[cells]), borders(names, neighbours.border()[cells])]])

@@ -227,7 +227,7 @@ def _atlas_weights(atlas: Artefact | None, failures: dict[str, str]) -> AtlasWei
         if count and proportions.pi.shape[1] != count:
             raise InputError(f"{path}: {proportions.pi.shape[1]} prototypes, expected {count} as in atlas.json")
     except InputError as error:
-        failures[path.name] = f"{error} Its proportions are left out; `panther atlas` writes them again."
+        failures[path.name] = f"{error}. Its proportions are left out; `panther atlas` writes them again."
         return None
     patients = table["patient"] if "patient" in table else table["slide"]
     return AtlasWeights(proportions.samples, patients.tolist(), proportions.pi)

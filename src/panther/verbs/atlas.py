@@ -96,9 +96,9 @@ def make_atlas(
     from dataclasses import replace
 
     from panther.engine import open_work
-    from panther.explain.atlas import AtlasJob, AtlasSettings, atlas_of, patients_of
+    from panther.explain.atlas import AtlasSettings, atlas_of, patients_of
     from panther.explain.atlas_files import WRITTEN, write_atlas
-    from panther.explain.scene import MapSettings, find_images
+    from panther.explain.scene import MapSettings, SlideJob, find_images
     from panther.explain.shares import factor_of
     from panther.slides import read_mpp_table
     from panther.storage.bags import Reading
@@ -130,7 +130,7 @@ def make_atlas(
         for name in compared:
             is_site = name == site_column
             factors.append(factor_of(rows, name, chosen.table.source, patients, categories=is_site))
-    jobs = [AtlasJob(ref, patients[ref.sample], images.get(ref.sample)) for ref in chosen.refs]
+    jobs = [SlideJob(ref, images.get(ref.sample), patient=patients[ref.sample]) for ref in chosen.refs]
     if output is not None:
         check_output_folder(
             output, WRITTEN, chosen.refs, list(images.values()), prototypes, table, names, slide_mpp_table

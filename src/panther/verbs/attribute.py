@@ -125,9 +125,9 @@ def attribute(
         if output is not None:
             files = write_attribution(result, output)
             named = [(name, job) for (name, _), job in zip(samples, jobs, strict=False)]
-            drawn = write_slides(result, named, trained.prototypes, drawing, output, work)
-            result = replace(result, files=(*files, *drawn.files))
-            notes, failures = [*notes, *drawn.notes], {**failures, **drawn.failures}
+            pictures, more, failed = write_slides(result, named, trained.prototypes, drawing, output, work)
+            result = replace(result, files=(*files, *pictures))
+            notes, failures = [*notes, *more], {**failures, **failed}
     note(*notes)
     warn_left_out("Left out of the attribution", failures)
     return replace(result, notes=tuple(notes), failures=failures)

@@ -14,8 +14,9 @@ import numpy as np
 
 from panther.engine import stream
 from panther.errors import InputError
-from panther.explain.atlas import AtlasJob, AtlasSettings, Kind, Pool, describe_slide, patients_of, summed_up
+from panther.explain.atlas import AtlasSettings, Kind, Pool, describe_slide, patients_of, summed_up
 from panther.explain.atlas_files import to_dict
+from panther.explain.scene import SlideJob
 from panther.explain.shares import Proportions, as_proportions
 from panther.storage.files import read_json
 from panther.viewer.workbench import InProgressError, Workbench
@@ -49,7 +50,11 @@ class Gallery:
         self._settings = AtlasSettings(bench.settings, EXEMPLARS, kinds=KINDS)
         slides = bench.contents.slides
         patients = patients_in(bench, [name for name, slide in slides.items() if slide.features])
-        self._jobs = [AtlasJob(s.features, patients[name], s.image) for name, s in slides.items() if s.features]
+        self._jobs = [
+            SlideJob(slide.features, slide.image, patient=patients[name])
+            for name, slide in slides.items()
+            if slide.features
+        ]
         self._pool = Pool(len(self._prototypes), self._settings)
         self._failures: dict[str, str] = {}
         self._lock = threading.Lock()

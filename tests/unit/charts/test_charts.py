@@ -1,4 +1,4 @@
-"""Every chart of the room in both renderers: what people wrote is shown as they wrote it, and Plotly takes the dictionary."""
+"""Every chart in both renderers: users' texts are shown literally, and Plotly accepts the dictionary."""
 
 import inspect
 import json
@@ -13,7 +13,7 @@ import pytest
 import torch
 from matplotlib.text import Text
 
-from panther.charts import prototypes, results, survival
+from panther.charts import prototypes, results
 from panther.charts.chart import Chart
 from panther.charts.style import save, tint
 from panther.charts.to_matplotlib import draw
@@ -22,7 +22,7 @@ from panther.evaluation.survival_metrics import kaplan_meier
 from panther.prototypes.compare import compare
 from panther.types import Prototypes
 
-BROKEN = r"$\nope$ <b>"  # what matplotlib refuses as a formula and Plotly takes for its own markup
+BROKEN = r"$\nope$ <b>"  # matplotlib refuses it as a formula, Plotly reads it as markup
 NAMES, COLOURS = [f"C0 {BROKEN}", "C1"], ["#0072B2", "#E69F00"]
 NUMBERS = np.random.default_rng(0).random((9, 2))
 CURVE = kaplan_meier(np.array([1.0, 2, 3]), np.array([True, False, True]))
@@ -42,7 +42,7 @@ def comparison() -> Chart:
 
 
 CHARTS: dict[str, Callable[[], Chart]] = {
-    "shares": lambda: prototypes.shares(NAMES, [0.2, 0.8], COLOURS, "share", ([0.1, np.nan], [0.3, np.nan])),
+    "shares": lambda: prototypes.shares(NAMES, [0.2, 0.8], COLOURS, "share", [0.1, np.nan], [0.3, np.nan]),
     "group_shares": lambda: prototypes.group_shares(NAMES, [GROUP, GROUP], TESTS, BROKEN),
     "correlations": lambda: prototypes.correlations(NAMES, [0.3, np.nan], TESTS, BROKEN),
     "cooccurrence": lambda: prototypes.cooccurrence(NAMES, np.full((2, 2), np.nan)),
@@ -71,18 +71,18 @@ CHARTS: dict[str, Callable[[], Chart]] = {
     "scatter_by_number": lambda: results.scatter(
         NUMBERS[:3], ["a", "b", "c"], np.array([1.0, 2, 3]), ("PC 1", "PC 2"), BROKEN
     ),
-    "survival_curves": lambda: survival.survival_curves({BROKEN: CURVE, "low": CURVE}),
+    "survival_curves": lambda: results.survival_curves({BROKEN: CURVE, "low": CURVE}),
     "reliability_curves": lambda: results.reliability_curves(
         {"raw": results.Reliability(*NUMBERS[:4].T, *NUMBERS[:4].T)}, BROKEN
     ),
 }
-PLAIN = ("learning_curves",)  # holds nothing that people wrote
+PLAIN = ("learning_curves",)  # without users' texts
 
 
-def test_no_chart_is_missing_above() -> None:
+def test_every_chart_is_in_the_list() -> None:
     made = {
         name
-        for room in (prototypes, results, survival)
+        for room in (prototypes, results)
         for name, value in vars(room).items()
         if inspect.isfunction(value) and value.__module__ == room.__name__ and not name.startswith("_")
         if inspect.signature(value).return_annotation is Chart
@@ -91,7 +91,7 @@ def test_no_chart_is_missing_above() -> None:
 
 
 @pytest.mark.parametrize("name", CHARTS)
-def test_matplotlib_writes_letter_by_letter_what_people_wrote(name: str, tmp_path: Path) -> None:
+def test_matplotlib_writes_users_texts_literally(name: str, tmp_path: Path) -> None:
     figure = CHARTS[name]().figure()
     figure.draw_without_rendering()
     assert name in PLAIN or any(BROKEN[:7] in text.get_text() for text in figure.findobj(Text))
@@ -100,7 +100,7 @@ def test_matplotlib_writes_letter_by_letter_what_people_wrote(name: str, tmp_pat
 
 
 @pytest.mark.parametrize("name", CHARTS)
-def test_plotly_takes_the_dictionary_and_sees_no_markup_of_others(name: str) -> None:
+def test_plotly_accepts_the_dictionary_without_users_markup(name: str) -> None:
     found = CHARTS[name]().plotly()
     go.Figure(found)  # refuses what Plotly does not know
     text = json.dumps(found, allow_nan=False)
@@ -135,7 +135,7 @@ def test_p_values_stand_beside_their_rows_in_both() -> None:
 
 @pytest.mark.parametrize("width", [330, 860])
 def test_the_legend_of_survival_lies_above_the_curves(width: int) -> None:
-    chart = survival.survival_curves({f"group {k}": CURVE for k in range(3)})
+    chart = results.survival_curves({f"group {k}": CURVE for k in range(3)})
     figure = replace(chart, size=(width, 400), title="title").figure()
     figure.draw_without_rendering()
     ax = figure.axes[0]

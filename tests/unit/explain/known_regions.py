@@ -1,5 +1,7 @@
 """A slide painted in flat colours: which tissue lies where is known exactly, and a patch's features are its mean colour."""
 
+import csv
+
 import h5py
 import numpy as np
 import torch
@@ -53,3 +55,13 @@ def write_bag(path, features, coords, **attributes):
                 {"patch_size": SIDE, "patch_size_level0": SIDE, "target_magnification": 20, "overlap": 0} | attributes
             )
     return path
+
+
+def contents(folder):
+    """Bytes of every file below a folder, by name."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def csv_rows(path):
+    with path.open(newline="") as handle:
+        return list(csv.DictReader(handle))

@@ -5,12 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from known_regions import COLOURS, SIDE, tissue_at, write_bag, write_slide
+from known_regions import COLOURS, SIDE, tissue_at, write_bag
 
 from panther.engine import Work, map_slides
 from panther.errors import InputError
 from panther.explain.atlas import (
-    AtlasJob,
     AtlasSettings,
     Exemplar,
     PatchesToRead,
@@ -21,7 +20,7 @@ from panther.explain.atlas import (
     random_ranks,
     read_patches,
 )
-from panther.explain.scene import MapSettings, slide_jobs
+from panther.explain.scene import MapSettings, SlideJob, slide_jobs
 from panther.storage.bags import list_bags
 from panther.storage.prototypes import load_prototypes
 from panther.types import Bag, Prototypes
@@ -86,7 +85,7 @@ def cohort(d=6, c=3):
         labels = torch.randint(c, (50,), generator=generator)
         features = centroids[labels] + torch.randn(50, d, generator=generator)
         coords = torch.tensor([(256 * (i % 10), 256 * (i // 10)) for i in range(50)])
-        jobs.append(AtlasJob(Bag(f"s{number}", features, lambda coords=coords: coords), f"p{number // 2}"))
+        jobs.append(SlideJob(Bag(f"s{number}", features, lambda coords=coords: coords), patient=f"p{number // 2}"))
     return jobs, Prototypes(centroids)
 
 
@@ -126,10 +125,10 @@ def test_optimal_transport_counts_members_because_its_weights_are_even():
     assert any("same π by construction" in note for note in found.notes)
 
 
-def test_pictures_are_the_patches_of_the_slide(tmp_path):
-    image, features, prototypes = write_slide(tmp_path)
-    (ref,) = list_bags(features).refs
-    found = atlas_of([AtlasJob(ref, "p", image)], load_prototypes(prototypes), AtlasSettings(exemplars=4))
+def test_pictures_are_the_patches_of_the_slide(slide):
+    (ref,) = list_bags(slide / "s.h5").refs
+    prototypes = load_prototypes(slide / "p.safetensors")
+    found = atlas_of([SlideJob(ref, slide / "s.tif", patient="p")], prototypes, AtlasSettings(exemplars=4))
     assert set(found.pictures) == set(range(len(found.exemplars)))
     for index, pixels in found.pictures.items():
         one = found.exemplars[index]
@@ -141,20 +140,20 @@ def test_pictures_are_the_patches_of_the_slide(tmp_path):
         assert pixels.mean((0, 1)) == pytest.approx(truth, abs=4)
 
 
-def test_a_large_patch_is_read_small_and_micrometres_become_pixels(tmp_path):
-    image, _, _ = write_slide(tmp_path)
-    in_pixels, in_um = read_patches(
-        PatchesToRead("s", image, None, (Place(100, 200, 400), Place(50, 100, 200, "um")))
-    )  # 0.5 um/px
+def test_a_large_patch_is_read_small_and_micrometres_become_pixels(slide):
+    def read(*places):
+        return read_patches(PatchesToRead("s", slide / "s.tif", None, places))
+
+    in_pixels, in_um = read(Place(100, 200, 400), Place(50, 100, 200, "um"))  # 0.5 um/px
     assert in_pixels.shape == (160, 160, 3)
     np.testing.assert_array_equal(in_pixels, in_um)
     with pytest.raises(InputError, match="lies outside the image"):
-        read_patches(PatchesToRead("s", image, None, (Place(5000, 0, 60),)))
-    with pytest.raises(InputError, match="does not tell the patches' size"):
-        read_patches(PatchesToRead("s", image, None, (Place(0, 0, None),)))
+        read(Place(5000, 0, 60))
+    with pytest.raises(InputError, match="no patch size"):
+        read(Place(0, 0, None))
 
 
-def test_a_failure_that_nobody_foresaw_names_the_slide(tmp_path):
+def test_an_unexpected_failure_names_the_slide(tmp_path):
     def fail(_):
         raise RuntimeError("boom")
 

@@ -1,13 +1,12 @@
 """Attribution of trained models, from files to files."""
 
-import csv
 import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from known_regions import write_bag
+from known_regions import contents, csv_rows, write_bag
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -73,15 +72,12 @@ def test_a_probe_is_attributed_by_its_weights_and_adds_up_to_what_it_predicts(tr
     dim = (width - 1) // 2
     share = (x - x.mean(0))[:, None] * weight  # (n, K, D)
     p = found.players.index((2, "mu"))
-    np.testing.assert_allclose(
-        found.contributions[..., p], share[..., 2 * width + 1 : 2 * width + 1 + dim].sum(-1), atol=1e-5
-    )
+    expected = share[..., 2 * width + 1 : 2 * width + 1 + dim].sum(-1)
+    np.testing.assert_allclose(found.contributions[..., p], expected, atol=1e-5)
     log = np.log(predict_bags(model, trained.bags)[1]["probabilities"])
     change = found.contributions.sum(2) + found.baseline
     np.testing.assert_allclose(change, np.stack([log[:, 0] - log[:, 1], log[:, 1] - log[:, 0]], 1), atol=1e-4)
-    assert (
-        np.abs(found.contributions).mean((0, 2)).min() > 1e-3
-    )  # a class that the probe fixes at 0 is driven all the same
+    assert np.abs(found.contributions).mean((0, 2)).min() > 1e-3  # also of the class that the probe fixes at 0
     assert found.gap < 1e-6
     np.testing.assert_allclose(found.contributions.sum(2), found.by_prototype().sum(2))
 
@@ -141,15 +137,13 @@ def test_survival_models_are_attributed_on_the_risk_they_predict(trained, loss, 
 
 
 def test_models_without_a_part_for_each_prototype_are_refused(trained):
-    for method, told in (
-        (Named(name="panther", options={"readout": "wa"}), "readout 'wa'"),
-        (Named(name="deepsets"), "deepsets"),
-        (Named(name="abmil", options={"hidden": 8, "attention": 4}), "panther map --model"),
+    for name, options, head, culprit in (
+        ("panther", {"readout": "wa"}, "linear", "readout 'wa'"),
+        ("deepsets", {}, "linear", "deepsets"),
+        ("abmil", {"hidden": 8, "attention": 4}, "own", "abmil"),
     ):
-        with pytest.raises(InputError, match=told):
-            attribute(
-                trained(method=method, head=Named(name="own" if method.name == "abmil" else "linear")), trained.bags
-            )
+        with pytest.raises(InputError, match=culprit):
+            attribute(trained(method=Named(name=name, options=options), head=Named(name=head)), trained.bags)
     with pytest.raises(InputError, match=r"^kind: exact"):
         attribute(trained(head=Named(name="mlp")), trained.bags, kind="exact")
     with pytest.raises(InputError, match=r"^kind: found 'magic'"):
@@ -210,7 +204,7 @@ def test_the_resolution_of_the_images_can_be_corrected(trained, tmp_path, run):
     assert pictures[1] == pictures[2]
 
 
-def test_the_command_writes_what_the_contract_says(trained, tmp_path, run):
+def test_the_command_writes_tables_and_pictures(trained, tmp_path, run, refused):
     save_model(without_encoder(trained()), tmp_path / "m.st")
     coordinates(trained, tmp_path / "f")
     (tmp_path / "n.yaml").write_text("C1: stroma\n")
@@ -218,36 +212,26 @@ def test_the_command_writes_what_the_contract_says(trained, tmp_path, run):
         out, err = run("attribute", "m.st", "f", "-o", name, "--names", "n.yaml", "--max-side", 150)
     assert "4 samples attributed (exact" in out
     assert "1 slides have no coordinates" in err
-    files = sorted(file.name for file in (tmp_path / "a").iterdir())
-    assert files == [
-        *(f"{ref.sample}.attribution.png" for ref in trained.bags[:3]), "attribution.csv", "attribution.json", "cohort.png"
-    ]  # fmt: skip
-    assert all((tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes() for name in files)
-    told = strict_json((tmp_path / "a" / "attribution.json").read_text())
-    assert {k: told[k] for k in ("format", "kind", "outputs")} == {
-        "format": 1,
-        "kind": "exact",
-        "outputs": ["high", "low"],
-    }
-    assert told["prototypes"][1] == {"prototype": 1, "name": "stroma", "colour": "#E69F00"}
-    with (tmp_path / "a" / "attribution.csv").open() as handle:
-        rows = list(csv.DictReader(handle))
+    pictures = [f"{ref.sample}.attribution.png" for ref in trained.bags[:3]]
+    files = contents(tmp_path / "a")
+    assert list(files) == [*pictures, "attribution.csv", "attribution.json", "cohort.png"]
+    assert files == contents(tmp_path / "b")
+    content = strict_json((tmp_path / "a" / "attribution.json").read_text())
+    assert [content[key] for key in ("format", "kind", "outputs")] == [1, "exact", ["high", "low"]]
+    assert content["prototypes"][1] == {"prototype": 1, "name": "stroma", "colour": "#E69F00"}
+    rows = csv_rows(tmp_path / "a" / "attribution.csv")
     assert len(rows) == 4 * 2 * 16
-    one = next(c for c in told["cohort"] if (c["output"], c["prototype"], c["statistic"]) == ("low", 2, "Sigma"))
-    own = [
-        float(r["contribution"]) for r in rows if (r["output"], r["prototype"], r["statistic"]) == ("low", "2", "Sigma")
-    ]
-    assert one["mean"] == pytest.approx(np.mean(own))
-    assert one["mean_absolute"] == pytest.approx(np.mean(np.abs(own)))
-    with Image.open(tmp_path / "a" / files[0]) as picture:
+    player = ("output", "prototype", "statistic")
+    mean = next(row for row in content["cohort"] if [row[key] for key in player] == ["low", 2, "Sigma"])
+    values = [float(row["contribution"]) for row in rows if [row[key] for key in player] == ["low", "2", "Sigma"]]
+    assert mean["mean"] == pytest.approx(np.mean(values))
+    assert mean["mean_absolute"] == pytest.approx(np.mean(np.abs(values)))
+    with Image.open(tmp_path / "a" / pictures[0]) as picture:
         colours = np.asarray(picture.convert("RGB")).reshape(-1, 3).astype(int)
     assert (np.abs(colours[:, 0] - colours[:, 2]) > 60).any()  # red or blue patches are on it
     out, _ = run("attribute", "m.st", trained.folder / "features", "-o", "p", "--table", trained.folder / "table.csv",
                  "--level", "patient", "--no-maps", "--json")  # fmt: skip
     assert json.loads(out)["samples"] == 18
     (tmp_path / "n.yaml").write_text("C9: stroma\n")
-    _, err = run("attribute", "m.st", "f", "-o", "c", "--names", "n.yaml", code=2)
-    assert "no prototype 'C9'" in err
-    _, err = run("attribute", "f", "f", "-o", "c", code=2)
-    assert "panther train" in err
-    assert not (tmp_path / "c").exists()
+    refused("'C9'", "attribute", "m.st", "f", "--names", "n.yaml")
+    refused("panther train", "attribute", "f", "f")

@@ -77,7 +77,7 @@ def test_prototypes_that_have_no_patches_are_unknown_and_their_patches_elsewhere
     assert (empty.accuracy, empty.ari, empty.ami) == (None, None, None)
 
 
-def test_naming_by_other_slides_is_not_flattered_by_the_slide_itself():
+def test_naming_by_other_slides_excludes_the_slide_itself():
     slides = [np.array([[8, 2], [0, 0]]), np.array([[1, 9], [0, 0]]), np.array([[2, 8], [0, 0]])]
     # without the first slide C0 is class 1: 2 of its 10 are right; the others are named by a sum of 10:10 and 9:11
     assert left_out_accuracy(slides) == pytest.approx((2 + 1 + 8) / 30)
@@ -140,7 +140,7 @@ def test_labels_are_matched_by_slide_and_corner_and_other_patches_stay_unknown(t
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "culprit"),
     [
         ("s,0,0,a\ns,0,0,b\n", "has two labels"),
         ("s,0,0,a\n", "at least two classes"),
@@ -148,8 +148,8 @@ def test_labels_are_matched_by_slide_and_corner_and_other_patches_stay_unknown(t
         ("s,0,0,a\ns,1,1,\n", "line 3"),
     ],
 )
-def test_labels_that_cannot_be_used_are_one_sentence(tmp_path, rows, told):
-    with pytest.raises(InputError, match=told):
+def test_labels_that_cannot_be_used_are_refused(tmp_path, rows, culprit):
+    with pytest.raises(InputError, match=culprit):
         read_labels(labels_file(tmp_path, rows))
 
 

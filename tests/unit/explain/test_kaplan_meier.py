@@ -1,12 +1,12 @@
-"""Curves and tests by proportions against lifelines; ties and missing things are handled and said."""
+"""Curves and tests by proportions against lifelines; ties and missing values are handled and reported."""
 
-import csv
 from pathlib import Path
 
 import anndata
 import numpy as np
 import pandas as pd
 import pytest
+from known_regions import contents, csv_rows
 from lifelines import KaplanMeierFitter
 from lifelines.statistics import multivariate_logrank_test
 
@@ -67,7 +67,7 @@ def test_curves_limits_and_p_values_are_those_of_lifelines(folder):
             np.testing.assert_allclose(np.stack([curve.low, curve.high], 1)[inside], limits[inside], atol=1e-9)
 
 
-def test_equal_proportions_are_never_parted_and_what_cannot_be_compared_is_said(folder):
+def test_equal_proportions_stay_together_and_prototypes_without_groups_are_noted(folder):
     patients = by_patient(as_proportions(folder / "pi.csv"), cohort(folder))
     result = compare(patients)
     found, notes = result.prototypes, result.notes
@@ -89,16 +89,16 @@ def test_slides_of_a_patient_count_by_their_patches(tmp_path):
     assert weighted.ids == ("A", "B")
     np.testing.assert_allclose(weighted.pi, [[0.35, 0.65], [0.5, 0.5]])
     assert any("1 patients have no proportions" in note for note in weighted.notes)
-    alike = by_patient(Proportions(["a1", "a2", "b"], pi, None), cohort(tmp_path))
-    np.testing.assert_allclose(alike.pi[0], [0.5, 0.5])
-    assert any("count alike" in note for note in alike.notes)
+    unweighted = by_patient(Proportions(["a1", "a2", "b"], pi, None), cohort(tmp_path))
+    np.testing.assert_allclose(unweighted.pi[0], [0.5, 0.5])
+    assert any("equal weights" in note for note in unweighted.notes)
     by_name = by_patient(Proportions(["B", "A"], pi[:2], None), cohort(tmp_path))  # embedded by patient
     np.testing.assert_allclose(by_name.pi, pi[[1, 0]])
     with pytest.raises(InputError, match="none of its 3 patients has proportions"):
         by_patient(Proportions(["x"], pi[:1], None), cohort(tmp_path))
 
 
-def test_a_table_of_proportions_may_tell_patches_and_hold_other_columns_that_begin_with_c(tmp_path):
+def test_a_table_of_proportions_may_hold_patches_and_other_columns_that_begin_with_c(tmp_path):
     path = tmp_path / "pi.csv"
     path.write_text("slide,patient,Centre,n_patches,C0,C1\na,A,x,30,0.25,0.75\nb,A,y,10,1,0\n")
     found = as_proportions(path)
@@ -113,30 +113,28 @@ def test_a_table_of_proportions_may_tell_patches_and_hold_other_columns_that_beg
 
 def test_the_command_writes_the_same_files_again_and_reads_embeddings_too(folder, run):
     (folder / "n.yaml").write_text("C0: tumour $x$\n")
+    usual = ("--table", "t.csv", "--survival", "os", "--names", "n.yaml", "-o")
     for name in "ab":
-        out, err = run(
-            "kaplan-meier", "pi.csv", "--table", "t.csv", "--survival", "os", "-o", name, "--names", "n.yaml"
-        )
+        out, err = run("kaplan-meier", "pi.csv", *usual, name)
     assert "60 patients" in out
     assert "C2: its proportion" in err
-    assert sorted(f.name for f in Path("a").iterdir()) == ["km.csv", "km.json", "km.png"]
-    assert all(f.read_bytes() == (folder / "b" / f.name).read_bytes() for f in Path("a").iterdir())
-    told = strict_json(Path("a/km.json").read_text())
-    first = told["prototypes"][0]
-    assert (told["format"], first["prototype"], first["name"]) == (1, 0, "tumour $x$")
+    assert list(contents(Path("a"))) == ["km.csv", "km.json", "km.png"]
+    assert contents(Path("a")) == contents(Path("b"))
+    content = strict_json(Path("a/km.json").read_text())
+    first = content["prototypes"][0]
+    assert (content["format"], first["prototype"], first["name"]) == (1, 0, "tumour $x$")
     assert [g["group"] for g in first["groups"]] == ["low", "middle", "high"]
     group = first["groups"][0]
     assert len({len(group[k]) for k in ("time", "survival", "low", "high")}) == 1
     assert (group["time"][0], group["survival"][0]) == (0, 1)
-    with Path("a/km.csv").open() as handle:
-        assert sum(1 for _ in csv.DictReader(handle)) == 8
+    assert len(csv_rows(Path("a/km.csv"))) == 8
     obs = pd.DataFrame({"n_patches": 9}, index=[f"S{i:02d}" for i in range(PATIENTS)])
     anndata.AnnData(proportions(), obs=obs, obsm={"pi": proportions()}).write_h5ad("e.h5ad")
-    run("kaplan-meier", "e.h5ad", "--table", "t.csv", "--survival", "os", "-o", "c", "--names", "n.yaml")
+    run("kaplan-meier", "e.h5ad", *usual, "c")
     assert Path("c/km.csv").read_bytes() == Path("a/km.csv").read_bytes()
 
 
-def test_columns_and_patients_that_are_left_out_are_said_and_written(folder, run):
+def test_patients_that_are_left_out_are_reported_and_written(folder, run):
     head, *rows = [line.split(",") for line in Path("t.csv").read_text().splitlines()]
     zero = [[*row[:2], "0", row[3]] for row in rows[:5]]
     unknown = [[*row[:3], ""] for row in rows[5:8]]
@@ -144,34 +142,29 @@ def test_columns_and_patients_that_are_left_out_are_said_and_written(folder, run
     out, _ = run("kaplan-meier", "pi.csv", "--table", "d.csv", "--survival", "os", "-o", "x")
     written = strict_json(Path("x/km.json").read_text())
     assert written["time_unit"] == "days"
-    for told in (out, " ".join(written["notes"])):
-        assert "d.csv: 52 samples (52 patients, 52 slides) from 60 rows." in told
-        assert "os_survival_days and os_censorship (1 = censored): " in told
-        assert "5 rows were dropped: os_survival_days = 0" in told
-        assert "3 rows were dropped: no os_censorship or os_survival_days." in told
+    for text in (out, " ".join(written["notes"])):
+        assert "d.csv: 52 samples (52 patients, 52 slides) from 60 rows." in text
+        assert "os_survival_days and os_censorship (1 = censored): " in text
+        assert "5 rows were dropped: os_survival_days = 0" in text
+        assert "3 rows were dropped: no os_censorship or os_survival_days." in text
 
 
-def test_requests_that_make_no_sense_are_one_sentence(folder, run):
-    text = Path("pi.csv").read_text()
-    lines = text.splitlines()
+def test_impossible_requests_are_refused(folder, refused):
+    lines = Path("pi.csv").read_text().splitlines()
     Path("nan.csv").write_text("\n".join([lines[0], "S00,P00,0.1,nan,0,0", *lines[2:]]))
     Path("twice.csv").write_text("\n".join([*lines, lines[1]]))
     Path("odd.csv").write_text("name,share\na,1\n")
     Path("empty.csv").write_text("")
-    for given, told in (
-        ("nan.csv", "line 2 holds a proportion"),
-        ("twice.csv", "line 62 holds a slide"),
-        ("odd.csv", "expected slide, C0, C1"),
-        ("empty.csv", "cannot be read"),
-        ("none.csv", "cannot be read"),
-        ("t.txt", "not an embeddings file"),
+    for file, endpoint, culprit in (
+        ("nan.csv", "os", "line 2"),
+        ("twice.csv", "os", "line 62"),
+        ("odd.csv", "os", "expected slide, C0, C1"),
+        ("empty.csv", "os", "empty.csv"),
+        ("none.csv", "os", "none.csv"),
+        ("t.txt", "os", "t.txt"),
+        ("pi.csv", "dss", "dss_survival_days"),
     ):
-        _, err = run("kaplan-meier", given, "--table", "t.csv", "--survival", "os", "-o", "x", code=2)
-        assert told in err
-        assert err.count("\n") == 1
-    _, err = run("kaplan-meier", "pi.csv", "--table", "t.csv", "--survival", "dss", "-o", "x", code=2)
-    assert "dss_survival_days" in err
-    assert not Path("x").exists()
+        refused(culprit, "kaplan-meier", file, "--table", "t.csv", "--survival", endpoint)
 
 
 def test_dust_of_an_absent_prototype_is_not_more_of_it(folder):

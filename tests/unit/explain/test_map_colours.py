@@ -1,4 +1,4 @@
-"""Colours over tissue: each looks most like its own in the legend, and the tissue is still seen."""
+"""Colours over tissue: each looks most like its colour in the legend, and the tissue remains visible."""
 
 import numpy as np
 import pytest
@@ -37,10 +37,8 @@ def nearest(shown, known):
 def picture(request):
     """H&E: two real slides, and one of the demo's."""
     if request.param == "drawn":
-        plan = DrawnSlide(
-            "s", (0.2, 0.2, 0.2, 0.1, 0.1, 0.1, 0.1), (1024, 1024), site_stain(np.random.default_rng(3)), (0,)
-        )
-        return draw(plan)[0][::3, ::3]
+        stain = site_stain(np.random.default_rng(3))
+        return draw(DrawnSlide("s", (0.2, 0.2, 0.2, 0.1, 0.1, 0.1, 0.1), (1024, 1024), stain, (0,)))[0][::3, ::3]
     data = request.getfixturevalue("shared_data")
     with open_slide(data / "slides" / request.param, 0.5) as slide:
         return slide.thumbnail(500)
@@ -63,9 +61,6 @@ def test_every_pixel_looks_most_like_its_own_colour_of_the_legend(picture, count
     assert (nearest(shown, rgb_values(PALETTE[:count])) == own).all()
     means = np.stack([shown[own == c].mean(0) for c in range(count)])
     assert (nearest(rgb_values(PALETTE[:count]), means) == np.arange(count)).all()  # and from the legend's side
-    # what was drawn before: most colours led to another one
-    before = nearest(map_pixels(mapped(picture, count, Paint("colour")))[covered][::10], rgb_values(PALETTE[:count]))
-    assert (before != own[::10]).mean() > 0.3
 
 
 @pytest.mark.parametrize("count", [16, 32, 64])
@@ -106,8 +101,7 @@ def test_opacity_and_background_do_what_they_say():
     np.testing.assert_array_equal(map_pixels(mapped(picture, 4, Paint("colour", 0.0))), picture)
     spread = [map_pixels(mapped(picture, 1, Paint("grey", opacity))).std() for opacity in (0.9, 0.6, 0.3)]
     assert spread == sorted(spread)
-    outside = np.array([[picture]])[0, 0].copy()
-    view = View(np.pad(outside, ((0, 40), (0, 0), (0, 0)), constant_values=200), (1.0, 1.0))
+    view = View(np.pad(picture, ((0, 40), (0, 0), (0, 0)), constant_values=200), (1.0, 1.0))
     for background, around in (("grey", 222), ("colour", 200), ("none", 255)):
         found = SlideMap("s", flat[0].grid, flat[0].assignment, flat[0].weights, view, paint=Paint(background))
         assert (map_pixels(found)[60:] == around).all()

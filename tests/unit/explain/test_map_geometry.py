@@ -1,11 +1,11 @@
-"""Where patches land: on grids, on pixels, in polygons."""
+"""Places of patches: on grids, on pixels, in polygons."""
 
 import json
 
 import numpy as np
 import pytest
 import tifffile
-from known_regions import HEIGHT, SIDE, WIDTH, truth, write_slide
+from known_regions import HEIGHT, SIDE, WIDTH, truth
 from matplotlib.path import Path as Outline
 from scipy import ndimage
 
@@ -23,19 +23,14 @@ from panther.types import PatchSpec
 SPEC = PatchSpec(mpp=0.5, size=10, size_level0=10)
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return write_slide(tmp_path_factory.mktemp("slide"))
-
-
-def mapped(files, max_side):
-    image, features, prototypes = files
-    return map_slide(open_bag(features), load_prototypes(prototypes), MapSettings(max_side=max_side), image)
+def mapped(slide, max_side):
+    prototypes, settings = load_prototypes(slide / "p.safetensors"), MapSettings(max_side=max_side)
+    return map_slide(open_bag(slide / "s.h5"), prototypes, settings, slide / "s.tif")
 
 
 @pytest.mark.parametrize("max_side", [1500, 1499, 640, 333, 97])
-def test_the_map_is_registered_to_the_slide_at_every_scale(files, max_side):
-    found = mapped(files, max_side)
+def test_the_map_is_registered_to_the_slide_at_every_scale(slide, max_side):
+    found = mapped(slide, max_side)
     known = truth(*found.view.size)
     seen = np.where(found.index >= 0, found.labels[found.index] + 1, 0)
     # a patch has one colour: it may be wrong as far as it reaches over a border, and no farther
@@ -52,10 +47,10 @@ def test_the_map_is_registered_to_the_slide_at_every_scale(files, max_side):
     assert (seen == known)[inside].mean() > 0.95
 
 
-def test_the_saved_picture_shows_the_very_pixels(files, tmp_path):
+def test_the_saved_picture_shows_the_very_pixels(slide, tmp_path):
     from PIL import Image
 
-    found = mapped(files, 640)
+    found = mapped(slide, 640)
     figure = draw_map(found)
     save(figure, tmp_path / "a.png")
     with Image.open(tmp_path / "a.png") as image:
@@ -69,18 +64,18 @@ def test_the_saved_picture_shows_the_very_pixels(files, tmp_path):
     assert not same.all()
 
 
-def test_a_smaller_panel_shows_the_same_places(files):
-    large = mapped(files, 1500)
+def test_a_smaller_panel_shows_the_same_places(slide):
+    large = mapped(slide, 1500)
     small = large.within(300)
     assert small.view.size == (300, 226)
     agree = small.index == large.index[2::5, 2::5]  # the middle of each 5 x 5
     assert agree.mean() > 0.99
 
 
-def test_every_level_of_the_pyramid_lies_where_the_slide_does(files, tmp_path):
+def test_every_level_of_the_pyramid_lies_where_the_slide_does(slide, tmp_path):
     from panther.slides import open_slide
 
-    found = mapped(files, 300)
+    found = mapped(slide, 300)
     for name in ("a", "b"):
         write_pyramid(tmp_path / f"{name}.tif", found)
     assert (tmp_path / "a.tif").read_bytes() == (tmp_path / "b.tif").read_bytes()
@@ -90,14 +85,14 @@ def test_every_level_of_the_pyramid_lies_where_the_slide_does(files, tmp_path):
     assert 1e4 * across[1] / across[0] == pytest.approx(0.5 * SIDE / 16, rel=1e-4)
     assert unit == 3  # per centimetre
     assert [picture.shape[1] for picture in pictures] == [400, 200]
-    coords = open_bag(files[1]).coords
+    coords = open_bag(slide / "s.h5").coords
     for level, picture in enumerate(pictures):
         factor = SIDE / 16 * 2**level
         x, y = ((coords + SIDE / 2) / factor).astype(int).T
         assert (picture[y, x, :3] == rgb_values(PALETTE[:3])[found.labels]).all()
         assert (picture[..., 3] == 255).sum() == len(coords) * (16 / 2**level) ** 2
-    with open_slide(tmp_path / "a.tif") as slide:
-        assert slide.dimensions == (400, 302)
+    with open_slide(tmp_path / "a.tif") as pyramid:
+        assert pyramid.dimensions == (400, 302)
 
 
 def test_every_pixel_under_a_patch_is_painted_once():
@@ -111,11 +106,11 @@ def test_every_pixel_under_a_patch_is_painted_once():
         assert (coords[index[0], 0] == np.floor(x / 10 + 1e-9) * 10).all()
 
 
-def test_regions_have_the_area_of_their_patches_and_hold_their_centres(files, tmp_path):
-    found = mapped(files, 300)
+def test_regions_have_the_area_of_their_patches_and_hold_their_centres(slide, tmp_path):
+    found = mapped(slide, 300)
     write_map(found, tmp_path, formats=("geojson",))
     features = json.loads((tmp_path / "s.geojson").read_text())["features"]
-    centres = open_bag(files[1]).coords + SIDE / 2
+    centres = open_bag(slide / "s.h5").coords + SIDE / 2
     holders = np.zeros((len(centres), 3), int)
     for feature in features:
         outer, *holes = (np.array(ring) for ring in feature["geometry"]["coordinates"])

@@ -7,7 +7,6 @@ import torch
 from mixture_bags import mixture_bag
 from panther.aggregators import build
 from panther.errors import InputError
-from panther.explain import as_names
 from panther.explain.geometry import blank_view, grid
 from panther.explain.names import Naming
 from panther.explain.palette import PALETTE, rgb_values
@@ -38,12 +37,6 @@ def test_the_posterior_is_bayes_rule_about_the_prototypes():
     assert torch.allclose(found.weights, found.assignment.double().mean(0), atol=1e-5)
 
 
-def test_optimal_transport_gives_every_prototype_the_same_weight():
-    bag, prototypes = bag_and_prototypes()
-    found = assign(bag, build("ot", prototypes))
-    assert torch.allclose(found.weights, torch.full((4,), 0.25, dtype=torch.float64), atol=1e-4)
-
-
 @pytest.mark.parametrize("method", ["h2t", "protocounts"])
 def test_hard_methods_take_the_nearest_prototype_and_refuse_nan(method):
     bag, prototypes = bag_and_prototypes()
@@ -59,37 +52,6 @@ def test_a_method_without_prototypes_has_no_map():
     bag, prototypes = bag_and_prototypes()
     with pytest.raises(InputError, match="assigns no patches"):
         assign(bag, build("deepsets", prototypes))
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("n.yaml", "C2: tumour, solid\nC0: no\n3:\n"),
-        ("n.yml", '{"c2": "tumour, solid", "0": "no"}'),
-        ("n.csv", "prototype,name\nC2,tumour, solid\nC0,no\n"),
-        ("n.tsv", "C2\ttumour, solid\nC0\tno\n"),
-    ],
-)
-def test_names_are_read_from_yaml_and_csv(tmp_path, name, text):
-    (tmp_path / name).write_text(text)
-    assert as_names(tmp_path / name, 4) == {2: "tumour, solid", 0: "no"}
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("C9: tumour", "no prototype 'C9'.*C0 to C3"),
-        ("tumour: C2", "no prototype 'tumour'"),
-        ("C1: a\nc1: b", "C1.*twice"),
-        ("- a\n- b", "no names"),
-        ("C1: [a, b]", "line of text"),
-        ("C1: 'a", "not YAML"),
-    ],
-)
-def test_names_that_make_no_sense_are_refused(tmp_path, text, told):
-    (tmp_path / "n.yaml").write_text(text)
-    with pytest.raises(InputError, match=told):
-        as_names(tmp_path / "n.yaml", 4)
 
 
 def test_scale_bars_are_round_and_at_most_a_quarter():

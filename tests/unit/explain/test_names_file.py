@@ -39,6 +39,19 @@ def test_names_may_have_notes_colours_and_groups(tmp_path, name):
     assert as_names(tmp_path / name, 4) == {2: "tumour", 0: "fat"}
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("n.yaml", "C2: tumour, solid\nC0: no\n3:\n"),
+        ("n.yml", '{"c2": "tumour, solid", "0": "no"}'),
+        ("n.csv", "prototype,name\nC2,tumour, solid\nC0,no\n"),
+        ("n.tsv", "C2\ttumour, solid\nC0\tno\n"),
+    ],
+)
+def test_names_may_hold_commas_and_words_of_yaml(name, text):
+    assert parse_namings(Path(name), text, 4) == {2: Naming("tumour, solid"), 0: Naming("no")}
+
+
 def test_a_dictionary_may_hold_both():
     assert as_names({1: "fat", 2: FULL}, 3) == {1: "fat", 2: "tumour"}
 
@@ -46,14 +59,20 @@ def test_a_dictionary_may_hold_both():
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
+        ("n.yaml", "C9: tumour", "'C9'"),
+        ("n.yaml", "tumour: C2", "'tumour'"),
+        ("n.yaml", "C1: a\nc1: b", "C1.*twice"),
+        ("n.yaml", "- a\n- b", "no names"),
+        ("n.yaml", "C1: [a, b]", "is not text"),
+        ("n.yaml", "C1: 'a", "YAML"),
         ("n.yaml", "C1: {name: [a]}", "C1 is not text"),
         ("n.yaml", "C1: {colour: blue}", "C1: 'blue' is no colour"),
         ("n.yaml", "C1: {colour: '#abc', color: '#abd'}", "has its colour twice"),
-        ("n.yaml", "? [a]\n: b", "not one word"),
-        ("n.yaml", "C1: " + "[" * 5000, "nested too deeply"),
+        ("n.yaml", "? [a]\n: b", "is not text"),
+        ("n.yaml", "C1: " + "[" * 5000, "YAML"),
         ("n.csv", "prototype,name,note\nC1,a,b,c\n", "has 4 cells but the header 3"),
         ("n.csv", "C1\n", "has no name"),
-        ("n.csv", f"C1,{'a' * 200_000}\n", "not a table"),
+        ("n.csv", f"C1,{'a' * 200_000}\n", "table of names"),
     ],
 )
 def test_files_that_make_no_sense_are_refused(name, text, told):

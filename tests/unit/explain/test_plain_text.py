@@ -1,4 +1,4 @@
-"""What people wrote is drawn as they wrote it: a name that looks like a broken formula stops no figure."""
+"""Users' texts are drawn literally: a name that looks like a broken formula stops no figure."""
 
 import importlib
 import pkgutil
@@ -30,7 +30,7 @@ from panther.search import pictures as picture
 from panther.search.similar import Compared, Hit, Reasons
 from panther.types import PatchSpec
 
-BROKEN = r"$\nope$"  # what matplotlib refuses as a formula
+BROKEN = r"$\nope$"  # matplotlib refuses it as a formula
 NAMES = {0: BROKEN, 1: "1 $ or 2 $"}
 NAMINGS = {c: Naming(name) for c, name in NAMES.items()}
 SHARES = np.random.default_rng(0).dirichlet(np.ones(2), 24)  # (N, C)
@@ -117,15 +117,15 @@ FIGURES = {
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_broken_formula_in_what_people_wrote_is_drawn_letter_by_letter(name, tmp_path):
+def test_a_broken_formula_in_users_texts_is_drawn_literally(name, tmp_path):
     figure = FIGURES[name]()
     assert any(BROKEN in text.get_text() for text in figure.findobj(Text))
-    figure.savefig(tmp_path / "theirs.png")  # by whoever got the figure
+    figure.savefig(tmp_path / "theirs.png")
     save(figure, tmp_path / "ours.svg")
-    assert BROKEN in (tmp_path / "ours.svg").read_text()  # and not what became of it as a formula
+    assert BROKEN in (tmp_path / "ours.svg").read_text()
 
 
-def test_no_figure_is_missing_above():
+def test_every_drawing_function_is_in_the_list():
     rooms = (panther.explain, panther.search)
     found = [one for room in rooms for one in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")]
     modules = [importlib.import_module(one.name) for one in found]

@@ -1,4 +1,4 @@
-"""The tissue classifier: what it learns, how it is judged, its file, and tiles that cannot be used."""
+"""The tissue classifier: its fit, its evaluation, its file, and tiles that cannot be used."""
 
 import h5py
 import numpy as np
@@ -43,7 +43,7 @@ def test_probabilities_are_those_of_a_logistic_regression_on_standardised_featur
     np.testing.assert_allclose(classifier.probabilities(torch.as_tensor(given.features)), expected, atol=2e-3)
 
 
-def test_cross_validation_tells_tiles_that_were_not_seen():
+def test_cross_validation_measures_held_out_tiles():
     noise = LabelledTiles(np.random.default_rng(0).normal(size=(120, 30)).astype(np.float32), np.arange(120) % 3, ("a", "b", "c"))  # fmt: skip
     classifier = fit_classifier(noise)
     assert classifier.evaluation["accuracy"] < 0.5  # chance is 1/3; on its own tiles the classifier would do far better
@@ -59,9 +59,8 @@ def test_slides_stay_together_so_that_a_slides_look_does_not_pass_for_tissue():
     rng = np.random.default_rng(0)
     slide = np.repeat(np.arange(20), 10)
     labels = slide % 2
-    x = (rng.normal(size=(20, 40))[slide] * 3 + rng.normal(size=(200, 40))).astype(
-        np.float32
-    )  # slides differ, classes do not
+    # slides differ, classes do not
+    x = (rng.normal(size=(20, 40))[slide] * 3 + rng.normal(size=(200, 40))).astype(np.float32)
     alone = fit_classifier(LabelledTiles(x, labels, ("a", "b")))
     together = fit_classifier(LabelledTiles(x, labels, ("a", "b"), groups=slide))
     assert alone.evaluation["accuracy"] > 0.95
@@ -83,20 +82,15 @@ def test_files_that_are_no_classifier_or_damaged_are_refused(tmp_path):
     content = bytearray((tmp_path / "p.safetensors").read_bytes())
     content[-3] ^= 0xFF
     (tmp_path / "q.safetensors").write_bytes(content)
-    with pytest.raises(InputError, match=r"q.safetensors: damaged"):
-        load_classifier(tmp_path / "q.safetensors")
-    (tmp_path / "q.safetensors").write_bytes(content[:200])
-    with pytest.raises(InputError, match=r"q.safetensors: cannot be read"):
-        load_classifier(tmp_path / "q.safetensors")
-    with pytest.raises(InputError, match=r"r.safetensors: cannot be read"):
-        load_classifier(tmp_path / "r.safetensors")
+    (tmp_path / "r.safetensors").write_bytes(content[:200])
+    for name, problem in (("q", "damaged"), ("r", "not a readable"), ("none", "not a readable")):
+        with pytest.raises(InputError, match=rf"{name}\.safetensors: {problem}"):
+            load_classifier(tmp_path / f"{name}.safetensors")
 
 
 def test_bags_of_another_encoder_or_with_nan_are_refused():
     classifier = fit_classifier(tiles())
-    with pytest.raises(
-        InputError, match="of the encoder 'uni', but the tissue classifier was trained on 10 of the encoder 'mean'"
-    ):
+    with pytest.raises(InputError, match=r"'uni'.*10 of the encoder 'mean'"):
         classifier.label(Bag("s", torch.ones(2, 10), encoder="uni"))
     with pytest.raises(InputError, match="9 features"):
         classifier.label(Bag("s", torch.ones(2, 9), encoder="mean"))
@@ -128,7 +122,7 @@ def test_features_are_read_from_class_folders_and_class_files_whose_slides_stay_
     assert np.bincount(read_features(tmp_path / "files", 4, 0).labels).tolist() == [4, 4]
 
 
-def test_tiles_that_cannot_teach_are_one_sentence(tmp_path):
+def test_tiles_that_cannot_be_used_are_refused(tmp_path):
     with pytest.raises(InputError, match="no such folder"):
         holds_features(tmp_path / "none")
     (tmp_path / "aca").mkdir()

@@ -1,4 +1,4 @@
-"""Which prototypes lie beside which: counts against loops, hand-made tissue, and what is said of it."""
+"""Neighbouring prototypes: counts against loops, tissue drawn by hand, and sentences."""
 
 import csv
 import io
@@ -150,7 +150,7 @@ def test_infiltration_is_told_from_lying_beside():
     assert not any(" touches " in said for said in outside)
 
 
-def test_how_many_slides_agree_is_said_where_there_are_several():
+def test_the_number_of_slides_that_agree_is_given_where_there_are_several():
     titles = ["C0", "C1", "C2"]
     both = mixed_and_apart(True).merge(mixed_and_apart(True))
     assert "(on 2 of the 2 slides that have both)" in neighbour_sentences(both, titles)[0]
@@ -160,12 +160,7 @@ def test_the_table_has_every_ordered_pair_and_no_nan(tmp_path):
     found = mixed_and_apart(True)
     write_spreadsheet(tmp_path / "t.csv", COLUMNS, neighbour_rows(found))
     rows = list(csv.DictReader(io.StringIO((tmp_path / "t.csv").read_text())))
-    assert [(row["prototype"], row["neighbour"]) for row in rows[:4]] == [
-        ("C0", "C0"),
-        ("C0", "C1"),
-        ("C0", "C2"),
-        ("C1", "C0"),
-    ]
+    assert [row["prototype"] + row["neighbour"] for row in rows[:4]] == ["C0C0", "C0C1", "C0C2", "C1C0"]
     assert "nan" not in (tmp_path / "t.csv").read_text()
     one = rows[3]
     assert int(one["inside"]) + int(one["beside"]) <= int(one["patches"]) == 80

@@ -14,8 +14,7 @@ from sklearn.metrics import roc_auc_score
 from panther.aggregators import aggregators
 from panther.charts.display_names import endpoint_title, method_title
 from panther.charts.prototypes import contacts, shares
-from panther.charts.results import weights_boxes, weights_heatmap
-from panther.charts.survival import survival_curves
+from panther.charts.results import survival_curves, weights_boxes, weights_heatmap
 from panther.errors import InputError
 from panther.evaluation.survival_metrics import kaplan_meier, log_rank, number_at_risk, round_times
 from panther.explain.kaplan_meier import PrototypeSurvival, SurvivalByPrototype, Tertile, draw_curves, write_curves

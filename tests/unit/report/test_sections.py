@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from panther.charts.survival import survival_curves
+from panther.charts.results import survival_curves
 from panther.evaluation.shift import site_shift
 from panther.evaluation.survival_metrics import kaplan_meier
 from panther.report.checks import checks
@@ -23,12 +23,12 @@ from study.generated import generate
 
 TWINS = ("TCGA-AA-0001-01Z-00-DX1.AAAA", "TCGA-AA-0001-01Z-00-DX1.BBBB")  # two slides of one block
 DAMAGED = {
-    "empty": (b"", "cannot be read as a table of proportions"),
+    "empty": (b"", "not a readable table of proportions"),
     "no rows": (b"slide,patient,C0,C1,C2,C3\n", "the table has no rows"),
     "no slides": (b"patient,C0\nP000,1\n", "expected slide, C0, C1"),
     "no number": (b"slide,patient,C0,C1,C2,C3\nP000-0,P000,a,0,0,1\n", "line 2 holds a proportion that is no number"),
     "other atlas": (b"slide,patient,C0\nP000-0,P000,1\n", "1 prototypes, expected 4 as in atlas.json"),
-    "not text": (b"\xff\xfe\x00\x01", "cannot be read as a table of proportions"),
+    "not text": (b"\xff\xfe\x00\x01", "not a readable table of proportions"),
 }
 
 

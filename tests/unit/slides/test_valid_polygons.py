@@ -12,9 +12,11 @@ from scipy import ndimage
 from shapely.geometry import shape
 from shapely.validation import explain_validity
 
-from panther.explain.geometry import grid, regions, write_regions
+from panther.explain.geometry import feature, grid, regions
+from panther.explain.palette import PALETTE
 from panther.slides.polygons import Tissue, trace, write_contours
 from panther.slides.tissue import scaled as as_level0
+from panther.storage.geojson import write_geojson
 from panther.types import PatchSpec
 
 masks = arrays(bool, array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=12))
@@ -68,7 +70,7 @@ def test_regions_of_any_map_are_valid_and_count_their_patches(
     placed = grid(coords, PatchSpec(size=16, size_level0=side))  # type: ignore[arg-type]
     found = regions(placed, labels[rows, columns])
     path = tmp_path_factory.mktemp("regions") / "a.geojson"
-    write_regions(path, found, {}, 0.5)
+    write_geojson(path, [feature(region, {}, 0.5, PALETTE) for region in found])
     polygons = written(path)
     cells = len(np.unique(np.c_[placed.cells, placed.layer], axis=0))
     check(polygons, cells * placed.pitch**2)

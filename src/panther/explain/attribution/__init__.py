@@ -1,4 +1,4 @@
-"""Attribution of a trained model: what each prototype's amount, look and variety add to a prediction."""
+"""Attribution of a trained model: contributions of each prototype's share, mean and variance to a prediction."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ from panther.explain.attribution.mathematics import (
     shapley_by_enumeration,
     shapley_by_permutation,
 )
-from panther.explain.names import Naming, colours, label
+from panther.explain.names import Naming, colours, label, plain_names
 from panther.models.blocks import Block
 from panther.models.heads import Flat
 from panther.models.losses import risk_from_hazards
@@ -45,7 +45,7 @@ from panther.version import __version__
 FORMAT = 1
 WRITTEN = ("attribution.json", "attribution.csv", "cohort.png", "*.attribution.png")  # patterns
 Columns = Sequence[tuple[int, str, int]]
-PART_OF_MEAN = "part of mean"  # what a prototype adds to the slide's mean
+PART_OF_MEAN = "part of mean"  # contribution of a prototype to the slide's mean
 ENUMERATE = 10  # players up to which all coalitions are tried: 1,024 evaluations per slide or patient
 STEPS = 128  # of the integral
 
@@ -56,11 +56,11 @@ class HeadView(NamedTuple):
     columns: Columns  # E, (prototype, statistic, dimension)
     baseline: Tensor  # (E,), the training slides' usual values
     expand: Callable[[Tensor], Tensor]  # (B, D) -> (B, E)
-    scaled: Callable[[Tensor], Tensor]  # (B, E) -> what the head sees (B, D')
+    scaled: Callable[[Tensor], Tensor]  # (B, E) -> input of the head (B, D')
 
 
 def view_of(scaler: AnyScaler, columns: Columns, mean: Tensor) -> HeadView:
-    """What a head reads of embeddings under this scaling; ``mean`` (D,) is the mean training embedding."""
+    """Input of a head in embeddings under this scaling; ``mean`` (D,) is the mean training embedding."""
     parts = scaler_parts(scaler)
     sizes = [part.dim_in for part in parts]
     starts = np.cumsum([0, *sizes]).tolist()
@@ -102,7 +102,7 @@ def _view_of_part(scaler: Scaler, columns: Columns, mean: Tensor) -> HeadView:
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """What each prototype's statistic adds to each output of each slide or patient, measured from the training's usual values."""
+    """Contribution of each prototype's statistic to each output of each slide or patient, relative to the usual training values."""
 
     kind: str  # exact, shapley or integrated gradients
     outputs: tuple[str, ...]  # K
@@ -121,7 +121,7 @@ class Attribution:
     @property
     def names(self) -> dict[int, str]:
         """Names of the prototypes by their number."""
-        return {prototype: naming.name for prototype, naming in self.namings.items() if naming.name}
+        return plain_names(self.namings)
 
     @property
     def gap(self) -> float:
@@ -134,17 +134,17 @@ class Attribution:
         return colours(self.namings, ownership(self.players).shape[1])
 
     def by_prototype(self) -> np.ndarray:
-        """Contributions (n, K, C), a prototype's statistics together, and half of what it shares with one that it touches."""
+        """Contributions (n, K, C), summed over a prototype's statistics; a pair that touches counts half to each."""
         return self.contributions @ ownership(self.players)
 
     def mean_contributions(self) -> list[dict[str, Any]]:
         """Mean contribution and mean absolute one over the cohort: one row per output, prototype and statistic."""
-        mean, size = self.contributions.mean(0), np.abs(self.contributions).mean(0)  # (K, P) each
+        mean, size = self.contributions.mean(0).tolist(), np.abs(self.contributions).mean(0).tolist()  # (K, P) each
         return [
-            {"output": output, "prototype": prototype, "statistic": statistic, "mean": float(mean[k, p]), "mean_absolute": float(size[k, p])}
+            {"output": output, "prototype": c, "statistic": statistic, "mean": mean[k][p], "mean_absolute": size[k][p]}
             for k, output in enumerate(self.outputs)
-            for p, (prototype, statistic) in enumerate(self.players)
-        ]  # fmt: skip
+            for p, (c, statistic) in enumerate(self.players)
+        ]
 
     def pair_title(self, row: Mapping[str, Any]) -> str:
         """`C3 lymphocytes beside C7 tumour`, of a row of two prototypes that touch."""
@@ -153,7 +153,8 @@ class Attribution:
         return f"{label(first, self.names)} beside {'itself' if second == first else label(second, self.names)}"
 
     def content(self) -> dict[str, Any]:
-        """Attribution of the cohort as `attribution.json` has it; those of each slide or patient are in the CSV."""
+        """Attribution of the cohort as in `attribution.json`; those of each slide or patient are in the CSV."""
+        prototypes = [{"prototype": c, "name": self.names.get(c), "colour": x} for c, x in enumerate(self.colours)]
         return {
             "format": FORMAT,
             "version": __version__,
@@ -161,9 +162,7 @@ class Attribution:
             "kind": self.kind,
             "outputs": list(self.outputs),
             "samples": list(self.samples),
-            "prototypes": [
-                {"prototype": c, "name": self.names.get(c), "colour": colour} for c, colour in enumerate(self.colours)
-            ],
+            "prototypes": prototypes,
             "cohort": self.mean_contributions(),
             "baseline": dict(zip(self.outputs, self.baseline.tolist(), strict=True)),
             "gap": self.gap,
@@ -172,7 +171,7 @@ class Attribution:
         }
 
     def to_lines(self) -> list[str]:
-        """For each output the prototypes, and the pairs of them, that count most."""
+        """The most important prototypes, and pairs of them, for each output."""
         size, rows = np.abs(self.by_prototype()).mean(0), self.mean_contributions()  # (K, C)
         error = "" if self.sampling_error is None else f", sampling error at most {self.sampling_error:.2g}"
         lines = [f"{len(self.samples)} samples attributed ({self.kind}; gap {self.gap:.1e}{error})"]
@@ -193,7 +192,7 @@ class Attribution:
 
 @dataclass(frozen=True)
 class ExplainedOutputs:
-    """What is explained: numbers that a task makes of its logits."""
+    """Outputs that are explained: functions of a task's logits."""
 
     names: tuple[str, ...]
     of: Callable[[Tensor], Tensor]  # logits (B, n) -> (B, K)
@@ -203,14 +202,14 @@ class ExplainedOutputs:
 def against_the_others(logits: Tensor) -> Tensor:
     r"""A class's logit minus the mean of the others' (B, K): :math:`\frac{K}{K-1} (l_k - \bar l)`; of two classes, the log-odds.
 
-    Only differences of logits mean anything: a probe of two classes fixes the first at 0, whose logit alone nothing would ever drive.
+    Only differences of logits are meaningful: a probe of two classes fixes the first logit at 0.
     """
     classes = logits.shape[-1]
     return classes / (classes - 1) * (logits - logits.mean(-1, keepdim=True))
 
 
-# a value counts from the training mean, in the units of the table;
-# a log-risk is what a head puts out; discrete time has one risk, minus the expected number of bins survived
+# values are relative to the training mean, in the units of the table; a log-risk is the head's output;
+# discrete time has one risk, minus the expected number of bins survived
 OUTPUTS: dict[str, Callable[[Any], ExplainedOutputs]] = {
     "cross-entropy": lambda task: ExplainedOutputs(tuple(task.names), against_the_others),
     "cox": lambda task: ExplainedOutputs(("log-risk",), nn.Identity()),
@@ -228,7 +227,7 @@ def check_attributable(model: Model) -> None:
     name = model.method.name
     if model.scaler is None:
         raise InputError(
-            f"model: found the network {name!r}, expected prototypes; draw its attention with `panther map --model`"
+            f"model: found the network {name!r}, expected prototypes; `panther map --model` draws its attention"
         )
     parts = [] if model.prototypes is None else Block(model.method, model.prototypes).parts()[0]
     if not parts or any(prototype < 0 for prototype, _, _ in parts):
@@ -268,7 +267,7 @@ def attribute_bags(
     precise = copy.deepcopy(model.network).double().eval().requires_grad_(False)  # or sums of differences lose digits
 
     def explained(x: Tensor) -> Tensor:
-        return outputs.of(precise(view.scaled(x)))  # what players own (B, E) to what is explained (B, K)
+        return outputs.of(precise(view.scaled(x)))  # (B, E) -> (B, K)
 
     share = _share_function(kind, explained, view.baseline, players, slope, pairs, seed)
     contributions, errors, values = [], [], []
@@ -276,7 +275,8 @@ def attribute_bags(
         x = view.expand(torch.from_numpy(np.array(table.vectors[row])).double()[None])[0]
         shares, error = share(x)
         contributions.append(shares.numpy())
-        errors += [] if error is None else [float(error.max())]
+        if error is not None:
+            errors.append(float(error.max()))
         with torch.no_grad():
             values.append(explained(x[None])[0].numpy())
     with torch.no_grad():
@@ -311,7 +311,7 @@ def _share_function(
 
 
 def _slope(model: Model, outputs: ExplainedOutputs) -> Tensor | None:
-    """Weights (K, E) of what is explained on what players own, where both head and output are linear."""
+    """Weights (K, E) of the explained outputs, where both head and output are linear."""
     inner = model.network.network if isinstance(model.network, Flat) else None
     if not isinstance(inner, nn.Linear) or model.scaler is None or not outputs.linear:
         return None
@@ -319,7 +319,7 @@ def _slope(model: Model, outputs: ExplainedOutputs) -> Tensor | None:
     slopes = []
     for part, weight in zip(parts, inner.weight.detach().double().split([len(p.shift) for p in parts], 1), strict=True):
         slope = weight / part.scale.double()  # (n, D')
-        if part.usual is not None:  # a slide's mean is the sum of what its prototypes add to it
+        if part.usual is not None:  # a slide's mean is the sum of its prototypes' parts
             count, dim = part.usual.means.shape
             slope = torch.cat([slope[:, :-dim], slope[:, -dim:].repeat(1, count)], 1)
         slopes.append(slope)

@@ -20,7 +20,7 @@ from panther.explain.attribution.mathematics import by_block, largest_pairs
 from panther.explain.maps import map_slide
 from panther.explain.names import label
 from panther.explain.scene import MapSettings, SlideJob
-from panther.explain.slide_map import DIVERGING, SlideMap, heat_colours, value_pixels
+from panther.explain.slide_map import SlideMap
 from panther.storage.bags import BagRef
 from panther.storage.files import write_json
 from panther.storage.names import as_text
@@ -66,39 +66,23 @@ def draw_cohort(attribution: Attribution) -> "Figure":
     outputs = sorted(np.argsort(-np.abs(totals).mean((0, 2)), kind="stable")[:MOST_OUTPUTS].tolist())
     shown = np.argsort(-np.abs(totals).mean((0, 1)), kind="stable")[:MOST_PROTOTYPES].tolist()
     titles = {c: label(c, attribution.names) for c in shown}
-    colours, of_samples = dict(enumerate(attribution.colours)), f"in each of {len(totals)} samples"
+    numbers, colours = [f"C{c}" for c in shown], dict(enumerate(attribution.colours))
+    in_each = f"in each of {len(totals)} samples"
     grid = []
     for k in outputs:
         name = attribution.outputs[k]
         of_output = [row for row in rows if row["output"] == name]
-        grid.append(
-            [
-                contribution_chart(of_output, shown, titles, f"{name}: mean size of the contribution", colours),
-                contribution_swarm(
-                    [f"C{c}" for c in shown],
-                    totals[:, k, shown],
-                    [colours[c] for c in shown],
-                    f"{name}: contribution {of_samples}",
-                ),
-            ]
-        )
+        means = contribution_chart(of_output, shown, titles, f"{name}: mean size of the contribution", colours)
+        title = f"{name}: contribution {in_each}"
+        grid.append([means, contribution_swarm(numbers, totals[:, k, shown], [colours[c] for c in shown], title)])
         if pairs := largest_pairs(of_output, MOST_PAIRS):
             columns = [attribution.players.index((row["prototype"], row["statistic"])) for row in pairs]
             sizes = {"touching": [float(row["mean_absolute"]) for row in pairs]}
-            grey = [GREY] * len(pairs)
-            grid.append(
-                [
-                    contributions(
-                        list(map(attribution.pair_title, pairs)), sizes, grey, f"{name}: pairs that touch, mean size"
-                    ),
-                    contribution_swarm(
-                        [f"C{row['prototype']} {row['statistic']}" for row in pairs],
-                        attribution.contributions[:, k, columns],
-                        grey,
-                        f"{name}: pairs that touch, {of_samples}",
-                    ),
-                ]
-            )
+            long, grey = list(map(attribution.pair_title, pairs)), [GREY] * len(pairs)
+            short_names = [f"C{row['prototype']} {row['statistic']}" for row in pairs]
+            values, title = attribution.contributions[:, k, columns], f"{name}: pairs that touch"
+            means = contributions(long, sizes, grey, f"{title}, mean size")
+            grid.append([means, contribution_swarm(short_names, values, grey, f"{title}, {in_each}")])
     return draw_charts(grid, widths=(2, 3))
 
 
@@ -110,13 +94,11 @@ class Shown(NamedTuple):
 
 
 def outputs_to_show(attribution: Attribution, row: int) -> list[Shown]:
-    """Predicted output of a sample first; with three and more also the runner-up. Of two, one is the other's mirror."""
+    """Predicted output of a sample; of three and more also the runner-up. Of two, one mirrors the other."""
     totals = attribution.by_prototype()[row]  # (K, C)
     count = 1 if len(attribution.outputs) <= 2 else 2
-    return [
-        Shown(attribution.outputs[k], totals[k])
-        for k in np.argsort(-attribution.values[row], kind="stable")[:count].tolist()
-    ]
+    largest = np.argsort(-attribution.values[row], kind="stable")[:count]
+    return [Shown(attribution.outputs[k], totals[k]) for k in largest]
 
 
 def patch_values(assignment: np.ndarray, contributions: np.ndarray) -> np.ndarray:
@@ -126,33 +108,20 @@ def patch_values(assignment: np.ndarray, contributions: np.ndarray) -> np.ndarra
 
 @plain_text
 def draw_attribution(slide_map: SlideMap, outputs: Sequence[Shown]) -> Any:
-    """Original (where there is an image) beside what each patch's prototype adds to the outputs; returns a matplotlib figure."""
+    """Original (where there is an image) beside the contributions of the patches' prototypes; returns a matplotlib figure."""
     slide_map = slide_map.within(draw.PANEL)
-    unit = draw.unit_of(slide_map)
     limit = max(float(np.abs(shown.contributions).max()) for shown in outputs)
     panels = draw.original(slide_map)
     for shown in outputs:
-        pixels = value_pixels(slide_map, patch_values(slide_map.assignment, shown.contributions), limit)
-        panels.append((f"what adds to {shown.output} (red) or takes from it (blue)", pixels))
-    listed = np.argsort(-np.abs(outputs[0].contributions), kind="stable")[:LISTED].tolist()
-    letters = max(len(short(slide_map.title(c))) for c in listed)
-    text = (86 + 6.6 * letters) * unit
-    sheet = draw.Sheet(panels, text + 110 * unit, unit, least=(len(listed) + 3) * draw.ROW * unit)
-    _list(sheet, slide_map, outputs[0], listed, limit)
-    draw.colour_bar(sheet, draw.ColourBar("contribution of the patch's prototype", DIVERGING, (-limit, limit), 94))
-    draw.add_scale_bar_and_outline(sheet, slide_map)
-    return sheet.figure
-
-
-def _list(sheet: draw.Sheet, slide_map: SlideMap, shown: Shown, listed: Sequence[int], limit: float) -> None:
-    """Prototypes of the largest contributions, with their numbers."""
-    unit = sheet.unit
-    sheet.write(sheet.right, sheet.head + 0.5 * draw.ROW * unit, short(shown.output, 24), size=8, weight="bold")
-    for line, c in enumerate(listed):
-        value = float(shown.contributions[c])
-        colour = heat_colours(np.array([(value / limit + 1) / 2 if limit > 0 else 0.5]), DIVERGING)[0] / 255
-        texts = f"{value:+.3f}", short(slide_map.title(c))
-        sheet.legend_line(sheet.right, sheet.head + (line + 1.7) * draw.ROW * unit, tuple(colour), texts, (16, 66))
+        pixels = draw.value_pixels(slide_map, patch_values(slide_map.assignment, shown.contributions), limit)
+        panels.append((f"adds to {shown.output} (red) or takes from it (blue)", pixels))
+    values = outputs[0].contributions
+    largest = np.argsort(-np.abs(values), kind="stable")[:LISTED]
+    colours = draw.heat_colours((values / (limit or 1) + 1) / 2, draw.DIVERGING) / 255
+    lines = [(tuple(colours[c]), f"{values[c]:+.3f}", short(slide_map.title(c))) for c in largest.tolist()]
+    legend = draw.Legend(short(outputs[0].output, 24), lines, (16, 66))
+    bar = draw.ColourBar("contribution of the patch's prototype", draw.DIVERGING, (-limit, limit), 94)
+    return draw.sheet_figure(slide_map, panels, draw.unit_of(slide_map), legend, bar)
 
 
 def write_attribution(attribution: Attribution, folder: Path) -> list[Path]:
@@ -170,14 +139,6 @@ def write_attribution(attribution: Attribution, folder: Path) -> list[Path]:
     return files
 
 
-class SlidePictures(NamedTuple):
-    """Pictures of the slides that were written."""
-
-    files: list[Path]
-    notes: list[str]
-    failures: dict[str, str]
-
-
 def write_slides(
     attribution: Attribution,
     jobs: Sequence[tuple[str, SlideJob]],
@@ -185,26 +146,25 @@ def write_slides(
     settings: MapSettings,
     folder: Path,
     work: Work,
-) -> SlidePictures:
-    """Write `SLIDE.attribution.png` of every slide with coordinates.
+) -> tuple[list[Path], list[str], dict[str, str]]:
+    """Write `SLIDE.attribution.png` of every slide with coordinates; returns files, notes and failures.
 
-    ``jobs`` are the slides, each with the name of the slide or patient that was attributed: slides of a patient share its contributions.
+    ``jobs`` are the slides, each with the name of its slide or patient in the attribution: slides of a patient share its contributions.
     """
     row = {name: number for number, name in enumerate(attribution.samples)}
     slides = [(job, outputs_to_show(attribution, row[name])) for name, job in jobs if name in row]
-    function = partial(
-        _write_slide, prototypes=prototypes, settings=replace(settings, device=work.device), folder=folder
-    )
+    settings = replace(settings, device=work.device)
+    function = partial(_write_slide, prototypes=prototypes, settings=settings, folder=folder)
     failures: dict[str, str] = {}
     written = {slides[index][0].sample: file for index, file in stream(function, slides, "drawing", work, failures)}
-    lacking = {  # all that a job can lack here is its image
-        "have no image of their name and are drawn on their coordinates": [
-            job.sample for job, _ in slides if job.notes
-        ],
-        "have no coordinates and no picture": [sample for sample, file in written.items() if file is None],
-    }
-    notes = [f"{len(names)} slides {what}, e.g. {names[0]}." for what, names in lacking.items() if names]
-    return SlidePictures([file for file in written.values() if file is not None], notes, failures)
+    no_image = [job.sample for job, _ in slides if job.notes]  # the only file that may be missing here
+    no_picture = [sample for sample, file in written.items() if file is None]
+    notes = []
+    if no_image:
+        notes.append(f"{len(no_image)} slides have no image of their name, e.g. {no_image[0]}; coordinates are drawn.")
+    if no_picture:
+        notes.append(f"{len(no_picture)} slides have no coordinates and no picture, e.g. {no_picture[0]}.")
+    return [file for file in written.values() if file is not None], notes, failures
 
 
 def _write_slide(

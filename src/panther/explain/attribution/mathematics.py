@@ -1,4 +1,4 @@
-r"""Attribution as free functions: what each group of an embedding's numbers adds to a model's output.
+r"""Attribution as free functions: contributions of groups of an embedding's numbers to a model's output.
 
 All of them share out :math:`f(x) - f(m)`, where m is the mean training embedding, among P players; player p owns the columns
 with ``member == p``. Functions f take rows (B, D) and give (B, K), in float64.
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 BESIDE = "beside C"  # and the number of the other
-BLOCK = {"regions": "space", "size": "space", "border": "space"}  # statistic -> what charts count it to
+BLOCK = {"regions": "space", "size": "space", "border": "space"}  # statistic -> its name in charts
 Function = Callable[[Tensor], Tensor]  # (B, D) -> (B, K)
 
 NUMBERS = 1 << 22  # of an embedding evaluated at a time, 32 MB
@@ -36,14 +36,14 @@ def owners(prototype: int, statistic: str) -> dict[int, float]:
 def ownership(players: Sequence[tuple[int, str]]) -> np.ndarray:
     """Share (P, C) of each player that belongs to each prototype."""
     owned = [owners(*player) for player in players]
-    shares = np.zeros((len(owned), 1 + max((c for one in owned for c in one), default=-1)))
-    for row, one in zip(shares, owned, strict=True):
-        row[list(one)] = list(one.values())
+    shares = np.zeros((len(owned), 1 + max((c for part in owned for c in part), default=-1)))
+    for row, part in zip(shares, owned, strict=True):
+        row[list(part)] = list(part.values())
     return shares
 
 
 def by_block(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], float]:
-    """Mean absolute contributions of rows of `attribution.json`, by (what charts show, prototype)."""
+    """Mean absolute contributions of rows of `attribution.json`, by (name in charts, prototype)."""
     size: dict[tuple[str, int], float] = {}
     for row in rows:
         statistic = row["statistic"]
@@ -78,7 +78,7 @@ def players_of(columns: Sequence[tuple[int, str, int]]) -> Players:
     ]
     names = tuple(dict.fromkeys(owner))
     where = {name: p for p, name in enumerate(names)}
-    return Players(names, torch.tensor([where[one] for one in owner]))
+    return Players(names, torch.tensor([where[player] for player in owner]))
 
 
 def linear_shares(slope: Tensor, x: Tensor, mean: Tensor, member: Tensor) -> Tensor:
@@ -141,7 +141,7 @@ def shapley_by_permutation(
 
 
 def antithetic_orders(size: int, pairs: int, seed: int) -> np.ndarray:
-    """Orders (2 pairs, P), each followed by its reverse: what enters early in one enters late in the other."""
+    """Orders (2 pairs, P), each followed by its reverse."""
     rng = np.random.default_rng(seed)
     forward = np.stack([rng.permutation(size) for _ in range(pairs)])
     return np.stack([forward, forward[:, ::-1]], 1).reshape(-1, size)

@@ -1,10 +1,10 @@
-"""Concordance: how far unsupervised prototypes agree with tissue classes, of a classifier trained on labelled tiles or of people.
+"""Concordance: agreement of unsupervised prototypes with tissue classes, from a classifier or from labelled patches.
 
-First the patches of every slide are counted, then prototypes get their classes, then each slide is compared.
+The patches of every slide are counted, prototypes get their classes, then each slide is compared.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from panther.explain.concordance.agreement import (
     Window,
     agreement,
     contingency,
+    format_number,
     left_out_accuracy,
     majority,
     match_tumour,
@@ -31,10 +32,10 @@ from panther.explain.concordance.draw import TumourMap, class_chart, class_maps,
 from panther.explain.concordance.tissue_classifier import PatchLabels, TissueClassifier
 from panther.explain.maps import map_slide
 from panther.explain.names import Naming, colours, entry, label
-from panther.explain.scene import MapSettings, SlideJob, assign
+from panther.explain.scene import Assigned, MapSettings, SlideJob, assign
 from panther.storage.files import write_json, write_text
 from panther.storage.tables import write_spreadsheet
-from panther.types import Prototypes
+from panther.types import Bag, Prototypes
 from panther.version import __version__
 
 FORMAT = 1
@@ -42,6 +43,8 @@ CONCORDANCE = "concordance.json"
 WRITTEN = ("concordance.*", "*.csv", "names.suggested.yaml", "*.classes.png", "*.tumour.png")  # patterns
 PURE = 0.7  # share of one class from which a prototype is named by it alone
 SATURATED = 0.9  # share of patches from which a note is due
+TUMOUR = "AUROC {}, Spearman {}, Dice {}; all tumour prototypes: AUROC {}, Spearman {}, Dice {}"
+NAMES_HEAD = "# Suggested by `panther concordance`: look at the patches, correct, save as names.yaml, then: panther atlas ... --names names.yaml\n"
 WAYS = {
     "members": "named by their members",
     "centroid": "by their centroid",
@@ -51,19 +54,19 @@ WAYS = {
 
 @dataclass(frozen=True)
 class ConcordanceSettings:
-    """What is compared, and how it is drawn; the same for all slides."""
+    """Settings of the comparison and of the pictures, the same for all slides."""
 
     prototypes: Prototypes
     labels: TissueClassifier | PatchLabels  # source of the patches' classes
     maps: MapSettings
     positive: tuple[int, ...] = ()  # classes that are tumour
-    class_from: str = "members"  # what gives a prototype its class: members or centroid
+    class_from: str = "members"  # source of a prototype's class: members or centroid
     region: Window | None = None  # to enlarge; None: where most tumour is
 
 
 @dataclass(frozen=True)
 class PrototypeClasses:
-    """Classes of the prototypes, UNKNOWN where there is none."""
+    """Classes of the prototypes; UNKNOWN for one without patches."""
 
     counts: np.ndarray  # (C, K) of the cohort
     members: np.ndarray  # (C,) commonest class of the members
@@ -93,7 +96,7 @@ class SlideAgreement:
 
 @dataclass(frozen=True, eq=False)
 class Concordance:
-    """How far prototypes and tissue classes agree, over the cohort and on each slide."""
+    """Agreement of prototypes and tissue classes, over the cohort and on each slide."""
 
     settings: ConcordanceSettings
     classes: PrototypeClasses
@@ -109,49 +112,41 @@ class Concordance:
 
     @cached_property
     def accuracy_by(self) -> dict[str, float | None]:
-        """Share of patches that agree by each way of naming."""
+        """Share of patches of their prototype's class, by the way in which prototypes are named."""
         ways = {"members": self.classes.members, "centroid": self.classes.centroid}
-        accuracies = {
-            way: agreement(self.classes.counts, labels).accuracy for way, labels in ways.items() if labels is not None
-        }
-        return {
-            **accuracies,
-            "members_of_other_slides": left_out_accuracy([one.counts for one in self.slides.values()]),
-        }
+        counts = self.classes.counts
+        accuracies = {way: agreement(counts, named).accuracy for way, named in ways.items() if named is not None}
+        left_out = left_out_accuracy([slide.counts for slide in self.slides.values()])
+        return {**accuracies, "members_of_other_slides": left_out}
 
     def suggested(self, c: int) -> str:
         """Name for a prototype: its class, or its two commonest where none is clear."""
         counts, classes, chosen = self.classes.counts[c], self.settings.labels.classes, int(self.classes.chosen[c])
         if chosen == UNKNOWN:
             return ""
-        other = int(np.argsort(-counts, kind="stable")[0 if counts.argmax() != chosen else 1])
+        other = next(k for k in np.argsort(-counts, kind="stable") if k != chosen)
         is_mixed = self.classes.share[c] < PURE and counts[other] > 0
         return f"{classes[chosen]}, with {classes[other]}" if is_mixed else classes[chosen]
 
     def to_lines(self) -> list[str]:
         """Agreement over the cohort, of each class, and of each slide's tumour."""
-        agreed, count = self.agreement, len(self.slides)
-        accuracies = ", ".join(
-            f"{value:.3f} {WAYS[way]}" for way, value in self.accuracy_by.items() if value is not None
+        agreed, count, classes = self.agreement, len(self.slides), self.settings.labels.classes
+        ami, ari, ami_named, ari_named = map(
+            format_number, (agreed.ami, agreed.ari, agreed.ami_named, agreed.ari_named)
         )
+        accuracies = [f"{value:.3f} {WAYS[way]}" for way, value in self.accuracy_by.items() if value is not None]
         lines = [
             f"{count} slide{'s' if count > 1 else ''}, {int(self.classes.counts.sum()):,} patches with a class ({len(self.files)} files)",
-            f"Patches whose prototype has their class: {accuracies}",
-            f"Prototypes against classes: AMI {_number(agreed.ami)}, ARI {_number(agreed.ari)}; "
-            f"once named: AMI {_number(agreed.ami_named)}, ARI {_number(agreed.ari_named)}",
+            f"Patches whose prototype has their class: {', '.join(accuracies)}",
+            f"Prototypes against classes: AMI {ami}, ARI {ari}; once named: AMI {ami_named}, ARI {ari_named}",
         ]
-        for k, (name, score) in enumerate(zip(self.settings.labels.classes, agreed.per_class, strict=True)):
+        for k, (name, score) in enumerate(zip(classes, agreed.per_class, strict=True)):
             prototypes = " ".join(f"C{c}" for c in (self.classes.chosen == k).nonzero()[0]) or "none"
-            lines.append(f"  {name}: {score.patches:,} patches, F1 {_number(score.f1)}, prototypes {prototypes}")
-        for one in list(self.slides.values())[:20]:
-            if (match := one.tumour) is not None:
-                names = ("AUROC", "Spearman", "Dice")
-                alone, together = (
-                    ", ".join(f"{name} {_number(getattr(match, name.lower() + of))}" for name in names)
-                    for of in ("", "_all")
-                )
-                text = f"C{match.prototype} (pi {match.weight:.2f}) finds tumour with {alone}"
-                lines.append(f"  {one.slide}: {text}; all tumour prototypes: {together}")
+            lines.append(f"  {name}: {score.patches:,} patches, F1 {format_number(score.f1)}, prototypes {prototypes}")
+        for slide in list(self.slides.values())[:20]:
+            if (match := slide.tumour) is not None:
+                scores = TUMOUR.format(*map(format_number, astuple(match)[2:8]))
+                lines.append(f"  {slide.slide}: C{match.prototype} (pi {match.weight:.2f}) finds tumour with {scores}")
         return lines
 
     def to_json(self) -> dict[str, Any]:
@@ -160,72 +155,69 @@ class Concordance:
 
     def content(self) -> dict[str, Any]:
         """Plain values; None where a number is not defined."""
-        settings, agreed, counts, classes = (
-            self.settings,
-            self.agreement,
-            self.classes.counts,
-            self.settings.labels.classes,
-        )
-        count = len(settings.prototypes)
-        names = [*classes, None]  # UNKNOWN is the last
-        shown = colours(settings.maps.namings, count)
-        centroid = self.classes.centroid
+        settings, classes, counts = self.settings, self.classes, self.classes.counts
+        names = [*settings.labels.classes, None]  # UNKNOWN is the last
+        labelled = int(counts.sum())
+        by_class = zip(settings.labels.classes, self.agreement.per_class, strict=True)
         return {
             "format": FORMAT,
             "version": __version__,
             "source": settings.labels.to_dict(),
             "settings": {"method": settings.maps.method, **settings.maps.options, "by": settings.class_from},
             "prototypes_hash": settings.prototypes.content_hash(),
-            "classes": [{"class": name, "colour": palette.colour(k)} for k, name in enumerate(classes)],
-            "positive": [classes[k] for k in settings.positive],
-            "tumour_prototypes": list(self.classes.tumour),
+            "classes": [{"class": name, "colour": palette.colour(k)} for k, name in enumerate(settings.labels.classes)],
+            "positive": [names[k] for k in settings.positive],
+            "tumour_prototypes": list(classes.tumour),
             "prototypes": [
                 {
                     "prototype": c,
                     "name": settings.maps.names.get(c),
-                    "colour": shown[c],
-                    "class": names[self.classes.chosen[c]],
-                    "share": float(self.classes.share[c]),
+                    "colour": colour,
+                    "class": names[classes.chosen[c]],
+                    "share": float(classes.share[c]),
                     "patches": int(counts[c].sum()),
-                    "class_of_members": names[self.classes.members[c]],
-                    "class_of_centroid": None if centroid is None else names[centroid[c]],
+                    "class_of_members": names[classes.members[c]],
+                    "class_of_centroid": None if classes.centroid is None else names[classes.centroid[c]],
                     "suggested": self.suggested(c) or None,
                 }
-                for c in range(count)
+                for c, colour in enumerate(colours(settings.maps.namings, len(counts)))
             ],
             "confusion": counts.tolist(),  # C x K patches
             "agreement": {
-                **_numbers(agreed),
-                "patches": int(counts.sum()),
-                "unlabelled": sum(one.patches for one in self.slides.values()) - int(counts.sum()),
+                **_numbers(self.agreement),
+                "patches": labelled,
+                "unlabelled": sum(slide.patches for slide in self.slides.values()) - labelled,
                 "slides": len(self.slides),
                 "accuracy_by": self.accuracy_by,
-                "table": agreed.table.tolist(),  # K x K: rows the patch's class, columns its prototype's
+                "table": self.agreement.table.tolist(),  # K x K: rows the patch's class, columns its prototype's
             },
-            "per_class": [
-                {"class": name, **asdict(score)} for name, score in zip(classes, agreed.per_class, strict=True)
-            ],
-            "slides": [_row(one) for one in self.slides.values()],
+            "per_class": [{"class": name, **asdict(score)} for name, score in by_class],
+            "slides": [_row(slide) for slide in self.slides.values()],
             "notes": list(self.notes),
         }
 
 
+def assign_patches(bag: Bag, settings: ConcordanceSettings) -> Assigned:
+    """Shares of the prototypes in the patches of a bag."""
+    module = build(settings.maps.method, settings.prototypes, settings.maps.options)
+    return assign(settings.prototypes.prepared(bag), module, settings.maps.device)
+
+
 def count_slide(job: SlideJob, settings: ConcordanceSettings) -> SlideAgreement:
     """First pass: patches of each prototype and class."""
-    bag, prototypes = job.ref.open(), settings.prototypes
-    module = build(settings.maps.method, prototypes, settings.maps.options)
-    labels = assign(prototypes.prepared(bag), module, settings.maps.device).assignment.argmax(1).numpy()
-    tissue = tissue_of(settings.labels.label(bag))
-    counts = contingency(labels, tissue, (len(prototypes), len(settings.labels.classes)))
-    return SlideAgreement(bag.slide_id, counts, len(bag))
+    bag = job.ref.open()
+    labels = assign_patches(bag, settings).assignment.argmax(1).numpy()
+    shape = len(settings.prototypes), len(settings.labels.classes)
+    return SlideAgreement(bag.slide_id, contingency(labels, tissue_of(settings.labels.label(bag)), shape), len(bag))
 
 
 def centroid_classes(settings: ConcordanceSettings) -> np.ndarray | None:
     """Classes (C,) of the centroids, None where they are not defined; refused where the prototypes are to be named by them."""
-    classes = settings.labels.label_prototypes(settings.prototypes)
+    labels = settings.labels
+    classes = None if isinstance(labels, PatchLabels) else labels.label_prototypes(settings.prototypes)
     if classes is None and settings.class_from == "centroid":
         raise InputError(
-            "class_from: centroid requires a tissue classifier and prototypes of features that were not normalised; use members"
+            "class_from: centroid requires a tissue classifier and prototypes of features without normalisation"
         )
     return classes
 
@@ -236,7 +228,7 @@ def name_prototypes(counted: Iterable[SlideAgreement], settings: ConcordanceSett
     Tumour are prototypes of a positive class: by their given name where it is, or is before its first comma, a class; else by their class.
     Only whole names of classes count: "stroma, with tumour" is stroma, and "no tumour" is not tumour.
     """
-    counts = np.sum([one.counts for one in counted], 0)
+    counts = np.sum([slide.counts for slide in counted], 0)
     members, centroid = majority(counts), centroid_classes(settings)
     chosen = members if centroid is None or settings.class_from == "members" else centroid
     tumour = []
@@ -264,63 +256,61 @@ def compare_slide(
     probabilities = settings.labels.label(bag)
     tumour = probabilities[:, list(settings.positive)].sum(1)  # NaN stays NaN
     if folder is None or bag.places is None:
-        missing = f"{counted.slide}: no coordinates in the file, so there are no pictures of it."
-        module = build(settings.maps.method, settings.prototypes, settings.maps.options)
-        rows, weights = assign(settings.prototypes.prepared(bag), module, settings.maps.device)
+        rows, weights = assign_patches(bag, settings)
         match = match_tumour(rows.float().numpy(), weights.numpy(), tumour, classes.tumour)
+        missing = f"{counted.slide}: no coordinates in the file, so there are no pictures of it."
         return replace(counted, tumour=match, notes=() if folder is None else (missing,))
     slide_map = map_slide(bag, settings.prototypes, settings.maps, job.image)
     match = match_tumour(slide_map.assignment, slide_map.weights, tumour, classes.tumour)
-    files = [folder / f"{slide_map.slide}.classes.png"]
     maps = class_maps(slide_map, classes.chosen, tissue_of(probabilities), settings.labels.classes)
-    save(draw_classes(slide_map, *maps), files[0])
+    pictures = {"classes": draw_classes(slide_map, *maps)}
     if match is not None:
-        files.append(folder / f"{slide_map.slide}.tumour.png")
         heat = TumourMap(slide_map, tumour, match, classes.tumour, job.image, settings.region)
-        words = " + ".join(settings.labels.classes[k] for k in settings.positive)
-        save(draw_tumour(heat, settings.maps, words), files[-1])
+        title = " + ".join(settings.labels.classes[k] for k in settings.positive)
+        pictures["tumour"] = draw_tumour(heat, settings.maps, title)
+    files = {folder / f"{slide_map.slide}.{name}.png": figure for name, figure in pictures.items()}
+    for file, figure in files.items():
+        save(figure, file)
     return replace(counted, tumour=match, files=tuple(files), notes=job.notes)
 
 
 def saturation_note(concordance: Concordance) -> list[str]:
     """Sentence where posteriors are so near 0 and 1 that a heatmap shows only two colours."""
-    parts = [one.tumour.saturated for one in concordance.slides.values() if one.tumour is not None]
+    parts = [slide.tumour.saturated for slide in concordance.slides.values() if slide.tumour is not None]
     # other methods' shares are hard, or are not posteriors, by design
     if concordance.settings.maps.method != "panther" or not parts or float(np.median(parts)) < SATURATED:
         return []
     return [
         f"Posteriors are within 0.01 of 0 or 1 in {np.median(parts):.0%} of a slide's patches (median): in {concordance.settings.prototypes.dim} "
-        "dimensions they saturate, so the heatmap is nearly a mask (ranks still tell small from smaller); the setting temperature=10 softens it."
+        "dimensions they saturate, so the heatmap is nearly a mask (ranks remain informative); the setting temperature=10 softens it."
     ]
 
 
 def write_concordance(concordance: Concordance, folder: Path) -> list[Path]:
     """Write everything that is not of one slide; returns the files."""
-    content, settings, counts = concordance.content(), concordance.settings, concordance.classes.counts
-    write_json(folder / CONCORDANCE, content)
-    shares = counts / np.maximum(counts.sum(1), 1)[:, None]
+    content, settings, classes = concordance.content(), concordance.settings, concordance.classes
+    members = classes.counts.sum(1)
+    shares = (classes.counts / np.maximum(members, 1)[:, None]).tolist()
     tables = {
         "prototypes.csv": _flat(content["prototypes"]),
         "classes.csv": _flat(content["per_class"]),
         "slides.csv": _flat(content["slides"]),
         "confusion.csv": (
             ["prototype", "patches", *(f"share {name}" for name in settings.labels.classes)],
-            [[f"C{c}", int(counts[c].sum()), *map(float, row)] for c, row in enumerate(shares)],
+            [[f"C{c}", int(members[c]), *row] for c, row in enumerate(shares)],
         ),
     }
+    write_json(folder / CONCORDANCE, content)
     for name, (header, rows) in tables.items():
         write_spreadsheet(folder / name, header, rows)
-    lines = [
-        "# Suggested by `panther concordance`: look at the patches, correct, save as names.yaml, then: panther atlas ... --names names.yaml\n"
-    ]
-    for c, row in enumerate(counts):  # names that prototypes have stay
-        members = int(row.sum())
-        comment = f"  # {concordance.classes.share[c]:.0%} of {members:,} patches" if members else "  # no patches"
+    lines = [NAMES_HEAD]
+    for c, share in enumerate(classes.share):  # names that prototypes have stay
+        comment = f"  # {share:.0%} of {members[c]:,} patches" if members[c] else "  # no patches"
         naming = settings.maps.namings.get(c, Naming())
         naming = replace(naming, name=naming.name or concordance.suggested(c))
         lines.append(f"C{c}: {entry(naming)}".rstrip() + comment + "\n")
     write_text(folder / "names.suggested.yaml", "".join(lines))
-    names = [label(c, settings.maps.names) for c in range(len(settings.prototypes))]
+    names = [label(c, settings.maps.names) for c in range(len(members))]
     save(class_chart(content, names).figure(), folder / "concordance.png")
     return [folder / name for name in (CONCORDANCE, *tables, "names.suggested.yaml", "concordance.png")]
 
@@ -339,10 +329,6 @@ def _numbers(agreement: Agreement) -> dict[str, float | None]:
 
 
 def _flat(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[Any]]]:
-    """Header and rows of plain values; what one row has and another has not is left empty."""
+    """Header and rows of plain values; a value that a row lacks is left empty."""
     header = list(dict.fromkeys(name for row in rows for name, value in row.items() if not isinstance(value, list)))
     return header, [["" if row.get(name) is None else row[name] for name in header] for row in rows]
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"

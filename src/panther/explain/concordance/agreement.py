@@ -1,4 +1,4 @@
-r"""How far prototypes and tissue classes agree, from counts alone: :math:`n_{ck}` patches of prototype c and class k.
+r"""Agreement of prototypes and tissue classes, from counts alone: :math:`n_{ck}` patches of prototype c and class k.
 
 Counts of slides add up, so a cohort needs no more memory than a slide.
 """
@@ -18,7 +18,7 @@ Window = tuple[float, float, float, float]  # x, y, width, height
 
 @dataclass(frozen=True)
 class ClassScore:
-    """One class: patches whose prototype is of it, against patches that are; None where there is nothing to divide by."""
+    """One class: patches of prototypes of the class, against patches of the class; None for a division by 0."""
 
     precision: float | None
     recall: float | None
@@ -28,9 +28,9 @@ class ClassScore:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Prototypes that are named by classes, against the classes."""
+    """Agreement of the classes of the prototypes with those of the patches."""
 
-    accuracy: float | None  # share of patches whose prototype's class is their own
+    accuracy: float | None  # share of patches of the class of their prototype
     per_class: tuple[ClassScore, ...]
     table: np.ndarray  # (K, K) patches: rows their class, columns their prototype's
     ari: float | None  # of the partition into prototypes, whatever their names; finer parts cost
@@ -41,13 +41,13 @@ class Agreement:
 
 @dataclass(frozen=True)
 class TumourMatch:
-    """One slide: does the posterior of the tumour prototype rank patches as the classes' probability does?"""
+    """One slide: agreement of the posterior of the tumour prototype with the probability of the classes."""
 
     prototype: int  # of the largest pi among the tumour's
     weight: float  # its pi
     auroc: float | None  # its posterior finding the positive patches (probability at least 1/2)
     spearman: float | None  # rank correlation of posterior and probability
-    # overlap of patches above 1/2 in both: what the eye sees, where AUROC also counts tiny posteriors
+    # overlap of patches above 1/2 in both; AUROC also counts tiny posteriors
     dice: float | None
     auroc_all: float | None  # the same for the sum over all tumour prototypes
     spearman_all: float | None
@@ -83,22 +83,22 @@ def agreement(counts: np.ndarray, labels: np.ndarray) -> Agreement:
     total, hits = counts.sum(), np.diag(table)
     truth, claimed = counts.sum(0), table.sum(0)
     scores = [
-        ClassScore(_ratio(hit, named), _ratio(hit, true), _ratio(2 * hit, true + named), int(true))
-        for hit, true, named in zip(hits, truth, claimed, strict=True)
+        ClassScore(ratio(hit, found), ratio(hit, true), ratio(2 * hit, true + found), int(true))
+        for hit, true, found in zip(hits, truth, claimed, strict=True)
     ]
     return Agreement(
-        _ratio(hits.sum(), total), tuple(scores), table, adjusted_rand(counts), adjusted_information(counts),
+        ratio(hits.sum(), total), tuple(scores), table, adjusted_rand(counts), adjusted_information(counts),
         adjusted_rand(named), adjusted_information(named),
     )  # fmt: skip
 
 
 def left_out_accuracy(counts: Sequence[np.ndarray]) -> float | None:
-    """Share of patches whose prototype's class is their own where prototypes are named by the other slides' patches only."""
+    """Share of patches of the class of their prototype, where prototypes are named by the patches of the other slides only."""
     total = np.sum(counts, 0)
     if len(counts) < 2:
         return None
     hits = sum(float(np.trace(agreement(part, majority(total - part)).table)) for part in counts)
-    return _ratio(hits, total.sum())
+    return ratio(hits, total.sum())
 
 
 def adjusted_rand(counts: np.ndarray) -> float | None:
@@ -128,11 +128,11 @@ def adjusted_information(counts: np.ndarray) -> float | None:
     if total < 2:
         return None
     if 1 in counts.shape:
-        return float(counts.shape == (1, 1))  # one part against several tells nothing
+        return float(counts.shape == (1, 1))  # one part against several has no information
     shared = float(mutual_info_score(None, None, contingency=counts))
     expected = float(expected_mutual_information(counts.astype(np.int64), total))
     room = (_entropy(counts.sum(1)) + _entropy(counts.sum(0))) / 2 - expected
-    return (shared - expected) / room if room > 1e-12 else 1.0  # every patch a part of its own, in both
+    return (shared - expected) / room if room > 1e-12 else 1.0  # every patch is a part, in both
 
 
 def match_tumour(
@@ -146,12 +146,11 @@ def match_tumour(
         return None
     prototype = max(tumour, key=lambda c: float(weights[c]))
     known = np.isfinite(probability)
-    truth, score, every = probability[known], rows[known, prototype], rows[known][:, list(tumour)].sum(1)
-    positive = truth >= 0.5
-    sure = float((np.minimum(score, 1 - score) < SURE).mean()) if len(truth) else 0.0
-    part = float(positive.mean()) if len(truth) else 0.0
-    alone, together = _scores(truth, score), _scores(truth, every)
-    return TumourMatch(prototype, float(weights[prototype]), *alone, *together, part, sure)
+    truth, score, total = probability[known], rows[known, prototype], rows[known][:, list(tumour)].sum(1)
+    saturated = ratio((np.minimum(score, 1 - score) < SURE).sum(), len(truth)) or 0.0
+    positive = ratio((truth >= 0.5).sum(), len(truth)) or 0.0
+    scores = (*_scores(truth, score), *_scores(truth, total))
+    return TumourMatch(prototype, float(weights[prototype]), *scores, positive, saturated)
 
 
 def _scores(truth: np.ndarray, score: np.ndarray) -> tuple[float | None, float | None, float | None]:
@@ -163,15 +162,14 @@ def _scores(truth: np.ndarray, score: np.ndarray) -> tuple[float | None, float |
 
 def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
     """Spearman's correlation, ties at their mean rank; None where one of them is constant."""
-    a, b = (rankdata(values) if len(values) else values for values in (first, second))
-    if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
+    if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return None
-    return float(np.corrcoef(a, b)[0, 1])
+    return float(np.corrcoef(rankdata(first), rankdata(second))[0, 1])
 
 
 def overlap(first: np.ndarray, second: np.ndarray) -> float | None:
     r"""Dice's coefficient of two masks, :math:`2 |A \cap B| / (|A| + |B|)`; None where both are empty."""
-    return _ratio(2 * int((first & second).sum()), int(first.sum()) + int(second.sum()))
+    return ratio(2 * int((first & second).sum()), int(first.sum()) + int(second.sum()))
 
 
 def densest_window(corners: np.ndarray, pitch: float, mass: np.ndarray, size: tuple[float, float]) -> Window:
@@ -195,5 +193,11 @@ def _entropy(counts: np.ndarray) -> float:
     return float(-(share * np.log(share)).sum())
 
 
-def _ratio(part: float, whole: float) -> float | None:
+def ratio(part: float, whole: float) -> float | None:
+    """Part of a whole; None where that is 0, because JSON has no NaN."""
     return float(part / whole) if whole else None
+
+
+def format_number(value: float | None) -> str:
+    """Three digits, or a dash."""
+    return "-" if value is None else f"{value:.3f}"

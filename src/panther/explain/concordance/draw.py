@@ -1,7 +1,6 @@
 """Pictures of agreement: the table of prototypes and classes, and a slide's classes and tumour side by side (figures S1 to S4)."""
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from panther.explain import slide_map as draw
 from panther.explain.concordance.agreement import UNKNOWN, TumourMatch, Window, densest_window
 from panther.explain.geometry import View
 from panther.explain.names import Naming, row_colour
-from panther.explain.scene import MapSettings
+from panther.explain.scene import MapSettings, read_box
 from panther.explain.slide_map import SlideMap, heat_pixels, map_pixels
 from panther.slides import open_slide
 
@@ -27,7 +26,7 @@ ZOOM, FEWEST = 0.25, 6  # an enlarged window: part of the picture's sides, but a
 def class_maps(
     slide_map: SlideMap, labels: np.ndarray, tissue: np.ndarray, classes: Sequence[str]
 ) -> tuple[SlideMap, SlideMap]:
-    """Map of the prototypes' classes (labels (C,)) and of the patches' own (tissue (N,)), in one set of colours.
+    """Map of the prototypes' classes (labels (C,)) and of the patches' classes (tissue (N,)), in the same colours.
 
     Patches without a class are left out, so the image shows through.
     """
@@ -50,21 +49,15 @@ def _only(slide_map: SlideMap, kept: np.ndarray) -> SlideMap:
 
 @plain_text
 def draw_classes(slide_map: SlideMap, by_prototype: SlideMap, by_patch: SlideMap) -> Any:
-    """Original (where there is an image), patches by their prototype's class, patches by their own; a matplotlib figure."""
-    slide_map, by_prototype, by_patch = (one.within(draw.PANEL) for one in (slide_map, by_prototype, by_patch))
-    unit = draw.unit_of(slide_map)
+    """Original (where there is an image), patches by their prototype's class, patches by their class; a matplotlib figure."""
+    slide_map, by_prototype, by_patch = (shown.within(draw.PANEL) for shown in (slide_map, by_prototype, by_patch))
     maps = {"class of the prototype": map_pixels(by_prototype), "class of the patch": map_pixels(by_patch)}
-    names = by_patch.names
-    width = (116 + 6.6 * max(len(short(name)) for name in names.values())) * unit
-    least = (len(names) + 2) * draw.ROW * unit + 30 * unit
-    sheet = draw.Sheet([*draw.original(slide_map), *maps.items()], width, unit, least=least)
-    row = draw.ROW * unit
-    sheet.write(sheet.right + 16 * unit, sheet.head + 0.5 * row, "prototypes | patches", size=8, color="#555555")
-    for k, name in names.items():
-        texts = f"{by_prototype.weights[k]:.2f} | {by_patch.weights[k]:.2f}", short(name)
-        sheet.legend_line(sheet.right, sheet.head + (k + 1.5) * row, palette.colour(k), texts, (16, 90))
-    draw.add_scale_bar_and_outline(sheet, slide_map)
-    return sheet.figure
+    lines = [
+        (palette.colour(k), f"{by_prototype.weights[k]:.2f} | {by_patch.weights[k]:.2f}", short(name))
+        for k, name in by_patch.names.items()
+    ]
+    legend = draw.Legend("prototypes | patches", lines, (16, 90))
+    return draw.sheet_figure(slide_map, [*draw.original(slide_map), *maps.items()], draw.unit_of(slide_map), legend)
 
 
 @dataclass(frozen=True)
@@ -72,7 +65,7 @@ class TumourMap:
     """One slide's tumour: by the classes' probability, and by the posterior of a prototype."""
 
     slide_map: SlideMap
-    probability: np.ndarray  # (N,), NaN where nothing is known
+    probability: np.ndarray  # (N,), NaN where unknown
     match: TumourMatch
     tumour: tuple[int, ...]  # all prototypes of the tumour
     image: Path | None = None
@@ -81,23 +74,20 @@ class TumourMap:
 
 @plain_text
 def draw_tumour(heat: TumourMap, settings: MapSettings, positive: str) -> Any:
-    """Original, probability of the classes ``positive``, posterior of the tumour's prototype and of all of them, where there are more.
+    """Original, probability of the classes ``positive``, posterior of the tumour's prototype and of all tumour prototypes.
 
     Below them a window is enlarged. Returns a matplotlib figure.
     """
     whole = heat.slide_map.within(draw.PANEL)
     near = replace(whole, view=_window_view(heat, whole.view, settings))
     unit = draw.unit_of(whole)
-    titles = _titles(heat, positive)
-    panels = [*draw.original(whole), *zip(titles, _heatmaps(whole, heat), strict=True)]
-    enlarged = ["enlarged"] * (not whole.view.blank) + [""] * len(titles)
-    pictures = [*(picture for _, picture in draw.original(near)), *_heatmaps(near, heat)]
-    sheet = draw.Sheet([*panels, *zip(enlarged, pictures, strict=True)], 0, unit, rows=2)
-    for row, part_map in enumerate((whole, near)):
-        part = copy(sheet)  # the rows have scale bars of their own
-        part.axes = sheet.axes[row * sheet.columns : (row + 1) * sheet.columns]
-        draw.add_scale_bar_and_outline(part, part_map)
-    for ax in sheet.axes[: sheet.columns]:
+    panels = [*draw.original(whole), *zip(_titles(heat, positive), _heatmaps(whole, heat), strict=True)]
+    enlarged = [*draw.original(near), *(("", picture) for picture in _heatmaps(near, heat))]
+    enlarged[0] = ("enlarged", enlarged[0][1])
+    sheet = draw.Sheet([*panels, *enlarged], 0, unit, rows=2)
+    draw.add_scale_bar_and_outline(sheet, whole, sheet.axes[: len(panels)])
+    draw.add_scale_bar_and_outline(sheet, near, sheet.axes[len(panels) :])
+    for ax in sheet.axes[: len(panels)]:
         _frame(ax, whole.view, near.view, unit)
     return sheet.figure
 
@@ -113,30 +103,25 @@ def class_chart(content: Mapping[str, Any], names: Sequence[str]) -> Chart:
 
 
 def _heatmaps(slide_map: SlideMap, heat: TumourMap) -> list[np.ndarray]:
-    """Probability of the tumour (patches without a label are left out), posterior of its prototype and of all, where there are more."""
+    """Probability of the tumour (patches without a label are left out), posterior of one and of all its prototypes."""
     known = np.isfinite(heat.probability)
     labelled = replace(_only(slide_map, known), assignment=heat.probability[known, None])
-    shown = [[heat.match.prototype], *([list(heat.tumour)] if len(heat.tumour) > 1 else [])]
-    posteriors = [
-        replace(slide_map, assignment=slide_map.assignment[:, columns].sum(1, keepdims=True)) for columns in shown
-    ]
-    return [heat_pixels(one, 0) for one in (labelled, *posteriors)]
+    total = slide_map.assignment[:, list(heat.tumour)].sum(1, keepdims=True)
+    pictures = [heat_pixels(labelled, 0), heat_pixels(slide_map, heat.match.prototype)]
+    return [*pictures, *([heat_pixels(replace(slide_map, assignment=total), 0)] if len(heat.tumour) > 1 else [])]
 
 
 def _titles(heat: TumourMap, positive: str) -> list[str]:
-    """What the heatmaps show; what is cut off where the picture is narrow comes last."""
+    """Titles of the heatmaps; the name, which a narrow picture cuts off, comes last."""
     match = heat.match
     number, _, name = heat.slide_map.title(match.prototype).partition(" ")
-    titles = [f"{positive}: dark 0, yellow 1"]
-    titles.append(f"posterior of {number} (π {match.weight:.3f}): {_scores(match.auroc, match.dice)} {name}".rstrip())
-    if len(heat.tumour) > 1:
-        titles.append(f"of the {len(heat.tumour)} tumour prototypes: {_scores(match.auroc_all, match.dice_all)}")
-    return titles
-
-
-def _scores(auroc: float | None, dice: float | None) -> str:
-    pairs = (("AUROC", auroc), ("Dice", dice))
-    return ", ".join(f"{name} {value:.3f}" for name, value in pairs if value is not None)
+    scores = (
+        ", ".join(f"{title} {value:.3f}" for title, value in pair.items() if value is not None)
+        for pair in ({"AUROC": match.auroc, "Dice": match.dice}, {"AUROC": match.auroc_all, "Dice": match.dice_all})
+    )
+    posterior = f"posterior of {number} (π {match.weight:.3f}): {next(scores)} {name}".rstrip()
+    total = f"of the {len(heat.tumour)} tumour prototypes: {next(scores)}"
+    return [f"{positive}: dark 0, yellow 1", posterior, *([total] if len(heat.tumour) > 1 else [])]
 
 
 def _window_view(heat: TumourMap, view: View, settings: MapSettings) -> View:
@@ -156,18 +141,13 @@ def _window_view(heat: TumourMap, view: View, settings: MapSettings) -> View:
         across, down = max(w, h * width / height), max(h, w * height / width)
         x, y, w, h = x + (w - across) / 2, y + (h - down) / 2, across, down
     low = np.array(view.origin)
-    x, y = np.clip(
-        (x, y), low, np.maximum(low, low + extent - (w, h))
-    ).tolist()  # moved into the picture as far as it fits
-    scale = width / w, height / h
-    if heat.image is None:
-        return replace(view, background=np.full((height, width, 3), 255, np.uint8), scale=scale, origin=(x, y))
-    with open_slide(heat.image, settings.resolution(heat.image, view.mpp)) as slide:
-        level = slide.best_level(w / width)
-        factor = slide.level_downsamples[level]
-        box = (x / factor, y / factor, (x + w) / factor, (y + h) / factor)
-        pixels = slide.resampled(level, box, (width, height))
-    return replace(view, background=pixels, scale=scale, origin=(x, y))
+    # moved into the picture as far as it fits
+    x, y = np.clip((x, y), low, np.maximum(low, low + extent - (w, h))).tolist()
+    pixels = np.full((height, width, 3), 255, np.uint8)
+    if heat.image is not None:
+        with open_slide(heat.image, settings.resolution(heat.image, view.mpp)) as slide:
+            pixels = read_box(slide, (x, y, w, h), (width, height))
+    return replace(view, background=pixels, scale=(width / w, height / h), origin=(x, y))
 
 
 def _frame(ax: Any, whole: View, near: View, unit: float) -> None:

@@ -1,4 +1,4 @@
-r"""Where tissue classes of patches come from: a classifier that is trained on labelled tiles, or people's labels.
+r"""Tissue classes of patches: by a classifier trained on labelled tiles, or by a table of labels.
 
 The classifier is a multinomial logistic regression on an encoder's features.
 
@@ -18,19 +18,20 @@ from torch import Tensor
 
 from panther.errors import InputError, error_context, listed, not_finite
 from panther.evaluation.metrics import classification_metrics, confusion
-from panther.explain.concordance.agreement import UNKNOWN
+from panther.explain.concordance.agreement import UNKNOWN, format_number, ratio
 from panther.models.probes import fit_logistic, inner_folds
 from panther.models.scaling import Scaler, moments
 from panther.patches import encoder_words, same_encoder
 from panther.statistics import first_bad_row
 from panther.storage.bags import list_bags
 from panther.storage.clinical import SLIDE_COLUMNS, find_column
+from panther.storage.files import read_errors
 from panther.storage.names import without_suffix
 from panther.storage.readers import BAG_SUFFIXES
 from panther.storage.tables import as_table, source_of
-from panther.storage.tensors import TensorFileError, read_tensors, write_tensors
+from panther.storage.tensors import read_tensors, write_tensors
 from panther.storage.trident import tile_names
-from panther.types import Bag, Prototypes, Rows
+from panther.types import Bag, Openable, Prototypes, Rows
 from panther.version import __version__
 
 if TYPE_CHECKING:
@@ -48,43 +49,42 @@ _KEY = "panther_tissue_classifier"
 _ABOUT = ("encoder", "settings", "evaluation", "parents", "version")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PatchLabels:
-    """Labels by slide and corner."""
+    """Labels by slide and upper left corner."""
 
     classes: tuple[str, ...]
-    places: Mapping[str, Mapping[tuple[int, int], int]] = field(repr=False)  # slide -> corner -> class
+    tables: "Mapping[str, pd.DataFrame]" = field(repr=False)  # of each slide: x, y, label
     source: str
 
     def label(self, bag: Bag) -> np.ndarray:
         """Probabilities (N, K): one for the class of a labelled patch, zero for others; rows of NaN for patches without a label."""
+        import pandas as pd
+
         if bag.places is None:
             raise InputError(f"{bag.source}: no coordinates, by which labels are matched, expected a classifier")
-        labels = self.places.get(bag.slide_id)
+        labels = self.tables.get(bag.slide_id)
         if labels is None:
             raise InputError(f"{self.source}: no row is of the slide {bag.slide_id}")
-        corners = np.round(bag.places().double().numpy()).astype(np.int64).tolist()
-        tissue = np.array([labels.get((x, y), UNKNOWN) for x, y in corners])
+        corners = pd.DataFrame(np.round(bag.places().double().numpy()).astype(np.int64), columns=["x", "y"])
+        tissue = pd.Categorical(corners.merge(labels, "left")["label"], self.classes).codes  # UNKNOWN without a label
         if (tissue == UNKNOWN).all():
+            label, corner = (tuple(table[["x", "y"]].iloc[0].tolist()) for table in (labels, corners))
             raise InputError(
-                f"{self.source}: none of the {len(labels)} labels of {bag.slide_id} lies on a patch, e.g. {next(iter(labels))}, "
-                f"expected upper left corners as in {bag.source}, e.g. {tuple(corners[0])}"
+                f"{self.source}: none of the {len(labels)} labels of {bag.slide_id} lies on a patch, e.g. {label}, "
+                f"expected upper left corners as in {bag.source}, e.g. {corner}"
             )
         rows = np.eye(len(self.classes), dtype=np.float32)[tissue]
         rows[tissue == UNKNOWN] = np.nan
         return rows
 
-    def label_prototypes(self, prototypes: Prototypes) -> None:
-        """Centroids have no labels."""
-        return
-
     def to_dict(self) -> dict[str, Any]:
-        """What it is, as plain values."""
-        return {"kind": "labels", "file": Path(self.source).name, "labels": sum(map(len, self.places.values()))}
+        """Origin of the labels as plain values."""
+        return {"kind": "labels", "file": Path(self.source).name, "labels": sum(map(len, self.tables.values()))}
 
 
 def read_labels(table: "Path | str | pd.DataFrame") -> PatchLabels:
-    """Read a table with the columns slide_id, x, y (upper left corner), label; a patch labelled twice in two ways is refused."""
+    """Read a table with the columns slide_id, x, y (upper left corner) and label; a patch with two labels is refused."""
     import pandas as pd
 
     rows = as_table(table)
@@ -92,25 +92,25 @@ def read_labels(table: "Path | str | pd.DataFrame") -> PatchLabels:
     slide = find_column(rows, None, SLIDE_COLUMNS, "slide")
     if slide is None or not {"x", "y", "label"} <= set(rows.columns):
         raise InputError(f"{source}: found the columns {listed(rows.columns)}, expected slide_id, x, y and label")
-    x, y = (pd.to_numeric(rows[name], errors="coerce") for name in ("x", "y"))
-    names = rows["label"].str.strip()
-    bad = x.isna() | y.isna() | (names == "")
+    labels = rows[["x", "y"]].apply(pd.to_numeric, errors="coerce").round()
+    labels = labels.assign(slide=rows[slide].map(without_suffix), label=rows["label"].str.strip())
+    bad = labels[["x", "y"]].isna().any(axis=1) | (labels["label"] == "")
     if bad.any():  # counting the header, as a spreadsheet does
         raise InputError(f"{source}: line {int(bad.to_numpy().argmax()) + 2} lacks a number in x or y, or a label")
-    classes = tuple(sorted(names.unique()))
+    classes = tuple(sorted(labels["label"].unique()))
     if len(classes) < 2:
         raise InputError(f"{source}: found the label {classes[0]!r} only, expected at least two classes")
-    places: dict[str, dict[tuple[int, int], int]] = {}
-    corners = zip(x.round().astype(int).tolist(), y.round().astype(int).tolist(), strict=True)
-    for name, corner, label in zip(map(without_suffix, rows[slide]), corners, map(classes.index, names), strict=True):
-        if places.setdefault(name, {}).setdefault(corner, label) != label:
-            raise InputError(f"{source}: the patch {corner} of {name} has two labels")
-    return PatchLabels(classes, places, source)
+    labels = labels.astype({"x": int, "y": int}).drop_duplicates()
+    second = labels[labels.duplicated(["slide", "x", "y"])]
+    if len(second):
+        x, y, name = second.iloc[0][["x", "y", "slide"]]
+        raise InputError(f"{source}: the patch ({x}, {y}) of {name} has two labels")
+    return PatchLabels(classes, dict(list(labels.groupby("slide"))), source)
 
 
 @dataclass(frozen=True)
 class LabelledTiles:
-    """Features of tiles whose tissue is known."""
+    """Features of tiles and their tissue classes."""
 
     features: np.ndarray  # (n, d) float32
     labels: np.ndarray  # (n,) int64
@@ -138,72 +138,66 @@ def find_images(folder: Path, per_class: int, seed: int) -> list[str]:
     names = TileFolder(folder).names()
     if loose := [name for name in names if "/" not in name]:
         raise InputError(f"{folder}: {len(loose)} images, e.g. {loose[0]}, lie beside the class folders")
+    tiles = {name: [tile for tile in names if tile.startswith(f"{name}/")] for name in classes}
+    if empty := [name for name in classes if not tiles[name]]:
+        raise InputError(f"{folder / empty[0]}: no tile images, {EXPECTED}")
     rng = np.random.default_rng(seed)
-    chosen: list[str] = []
-    for of_class in classes:
-        tiles = [name for name in names if name.startswith(f"{of_class}/")]
-        if not tiles:
-            raise InputError(f"{folder / of_class}: no tile images, {EXPECTED}")
-        chosen += [tiles[i] for i in _drawn(len(tiles), per_class, rng)]
-    return chosen
+    return [tiles[name][i] for name in classes for i in _draw(np.arange(len(tiles[name])), per_class, rng)]
 
 
 def encode_images(folder: Path, images: Sequence[str], pipeline: "Pipeline") -> tuple[LabelledTiles, dict[str, str]]:
-    """Features of images in a folder, and a sentence for each that cannot be decoded."""
+    """Features of images in a folder, and the reason for each that cannot be decoded."""
     from panther.encoders.sources import TileFolder
 
     made = pipeline.run(TileFolder(folder), tuple(images))
     paths = [name.split("/") for name, kept in zip(images, made.kept, strict=True) if kept]
-    classes = tuple(sorted({name.split("/")[0] for name in images}))
+    classes = sorted({name.split("/")[0] for name in images})
+    labels = np.array([classes.index(path[0]) for path in paths])
     has_slides = bool(paths) and all(len(path) > 2 for path in paths)  # CLASS/SLIDE/TILE
-    tiles = LabelledTiles(
-        made.rows[made.kept].astype(np.float32),
-        np.array([classes.index(path[0]) for path in paths]),
-        classes,
-        str(folder),
-        pipeline.encoder.about.name,
-        np.array(["/".join(path[1:-1]) for path in paths]) if has_slides else None,
-    )
-    return tiles, {images[i]: why for i, why in made.failed.items()}
+    slides = np.array(["/".join(path[1:-1]) for path in paths]) if has_slides else None
+    rows = made.rows[made.kept].astype(np.float32)
+    tiles = LabelledTiles(rows, labels, tuple(classes), str(folder), pipeline.encoder.about.name, slides)
+    return tiles, {images[i]: reason for i, reason in made.failed.items()}
 
 
 def read_features(folder: Path, per_class: int, seed: int) -> LabelledTiles:
     """Features of labelled patches: `CLASS/*.h5` (one file per slide), or `CLASS.h5`, as `panther slides` makes of tiles."""
-    if folders := _class_folders(folder):
-        refs = {name: list_bags(folder / name).refs for name in _checked_classes(folder, folders)}
-    else:
+    folders = _class_folders(folder)
+    refs: dict[str, Sequence[Openable]] = {name: list_bags(folder / name).refs for name in folders}
+    if not folders:
         refs = {ref.sample: (ref,) for ref in list_bags(folder).refs}
     classes = _checked_classes(folder, list(refs))
-    rows, labels, slides, bags = [], [], [], []
-    has_slides = True
-    for number, name in enumerate(classes):
-        for ref in refs[name]:
-            bag = ref.open()
-            bags.append(bag)
-            if bag.dim != bags[0].dim or not same_encoder(bag.encoder, bags[0].encoder):
-                raise InputError(
-                    f"{bag.source}: {bag.dim} features of {encoder_words(bag.encoder)}, expected those of {bags[0].source}: "
-                    f"{bags[0].dim} of {encoder_words(bags[0].encoder)}"
-                )
-            rows.append(bag.features[: len(bag)].float().numpy())
-            labels += [number] * len(bag)
-            tiles = tile_names(ref.files[0])
-            is_nested = len(tiles) == len(bag) > 0 and all("/" in tile for tile in tiles)  # CLASS/SLIDE/TILE
-            slides += [tile.rpartition("/")[0] for tile in tiles] if is_nested else [ref.sample] * len(bag)
-            has_slides = has_slides and is_nested
-    y, rng = np.array(labels), np.random.default_rng(seed)
-    members = [np.flatnonzero(y == k) for k in range(len(classes))]
-    if empty := [name for name, one in zip(classes, members, strict=True) if not len(one)]:
+    files = [(k, ref, ref.open()) for k, name in enumerate(classes) for ref in refs[name]]
+    first = files[0][2]
+    for _, _, bag in files:
+        if bag.dim != first.dim or not same_encoder(bag.encoder, first.encoder):
+            raise InputError(
+                f"{bag.source}: {bag.dim} features of {encoder_words(bag.encoder)}, expected those of {first.source}: "
+                f"{first.dim} of {encoder_words(first.encoder)}"
+            )
+    labels = np.repeat([k for k, *_ in files], [len(bag) for *_, bag in files])
+    if empty := [name for k, name in enumerate(classes) if k not in labels]:
         raise InputError(f"{folder}: the class {empty[0]!r} has no patches")
-    keep = np.concatenate([one[_drawn(len(one), per_class, rng)] for one in members])
-    # one file per class says nothing about slides; several are slides, which stay together
-    groups = np.array(slides)[keep] if has_slides or len(bags) > len(classes) else None
-    encoder = next((bag.encoder for bag in bags if bag.encoder), None)
-    return LabelledTiles(np.concatenate(rows)[keep], y[keep], classes, str(folder), encoder, groups)
+    rng = np.random.default_rng(seed)
+    drawn = np.concatenate([_draw(np.flatnonzero(labels == k), per_class, rng) for k in range(len(classes))])
+    slides = [_slides_of_tiles(ref.files[0], len(bag)) for _, ref, bag in files]
+    groups = None
+    if all(slides) or len(files) > len(classes):  # else one file per class, of unknown slides
+        names = [known or [ref.sample] * len(bag) for known, (_, ref, bag) in zip(slides, files, strict=True)]
+        groups = np.concatenate(names)[drawn]
+    rows = np.concatenate([bag.features[: len(bag)].float().numpy() for *_, bag in files])[drawn]
+    encoder = next((bag.encoder for *_, bag in files if bag.encoder), None)
+    return LabelledTiles(rows, labels[drawn], classes, str(folder), encoder, groups)
 
 
-def _drawn(count: int, most: int, rng: np.random.Generator) -> np.ndarray:
-    return np.arange(count) if count <= most else np.sort(rng.choice(count, most, replace=False))
+def _slides_of_tiles(file: Path, count: int) -> list[str]:
+    """Slide of each tile where the file has their names (SLIDE/TILE), else nothing."""
+    tiles = tile_names(file)
+    return [tile.rpartition("/")[0] for tile in tiles] if len(tiles) == count and all("/" in t for t in tiles) else []
+
+
+def _draw(rows: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
+    return rows if len(rows) <= most else rows[np.sort(rng.choice(len(rows), most, replace=False))]
 
 
 def _class_folders(folder: Path) -> list[str]:
@@ -212,15 +206,13 @@ def _class_folders(folder: Path) -> list[str]:
 
 def _checked_classes(folder: Path, classes: Sequence[str]) -> tuple[str, ...]:
     if len(classes) < 2:
-        raise InputError(
-            f"{folder}: found {len(classes)} classes ({listed(classes)}), expected at least two; {EXPECTED}"
-        )
+        raise InputError(f"{folder}: found {len(classes)} classes ({listed(classes)}), {EXPECTED}, at least two")
     return tuple(classes)
 
 
 @dataclass(frozen=True)
 class TissueClassifier:
-    """A fitted classifier and how far it can be trusted."""
+    """A fitted classifier and its cross-validated scores."""
 
     weight: Tensor  # (d, K) float32, of standardised features
     bias: Tensor  # (K,)
@@ -239,11 +231,10 @@ class TissueClassifier:
         return int(self.weight.shape[0])
 
     def content_hash(self) -> str:
-        """Hash of what a label depends on."""
-        digest = hashlib.blake2b("\n".join(self.classes).encode(), digest_size=16)
-        for tensor in (self.weight, self.bias, self.scaler.shift, self.scaler.scale):
-            digest.update(tensor.contiguous().numpy().tobytes())
-        return digest.hexdigest()
+        """Hash of the classes, weights and scaling."""
+        tensors = (self.weight, self.bias, self.scaler.shift, self.scaler.scale)
+        contents = [tensor.contiguous().numpy().tobytes() for tensor in tensors]
+        return hashlib.blake2b(b"".join(["\n".join(self.classes).encode(), *contents]), digest_size=16).hexdigest()
 
     def probabilities(self, rows: Rows) -> Tensor:
         """Probabilities (N, K) of features (N, d), read block by block."""
@@ -260,7 +251,7 @@ class TissueClassifier:
         return probabilities.numpy()
 
     def label_prototypes(self, prototypes: Prototypes) -> np.ndarray | None:
-        """Classes (C,) of the centroids; those of PCA are brought back to the features, none for normalised features."""
+        """Classes (C,) of the centroids; those of PCA are projected back to the features, None for normalised features."""
         self._check("The prototypes", prototypes.dim_in, prototypes.encoder)
         projection = prototypes.projection
         if projection.normalise:
@@ -268,8 +259,7 @@ class TissueClassifier:
         centroids = prototypes.centroids.float()
         if projection.basis is not None and projection.mean is not None:
             centroids = centroids @ projection.basis.float().T + projection.mean.float()
-        with torch.no_grad():
-            return self.probabilities(centroids).numpy().argmax(1)
+        return self.probabilities(centroids).numpy().argmax(1)
 
     def _check(self, source: str, dim: int, encoder: str | None) -> None:
         """Refuse features, or prototypes, of another encoder or dimension."""
@@ -280,13 +270,13 @@ class TissueClassifier:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """What it is, as plain values."""
+        """Origin of the labels as plain values."""
         about = {"file": self.file, "hash": self.content_hash(), "encoder": self.encoder}
         return {"kind": "tissue classifier", **about, "evaluation": dict(self.evaluation)}
 
     def to_lines(self) -> list[str]:
-        """How well it does, class by class."""
-        scores, size = self.evaluation, max(5, *(len(name) for name in self.classes))
+        """Cross-validated scores, class by class."""
+        scores, size = self.evaluation, max(5, *map(len, self.classes))
         together = ", slides kept together" if scores["slides_kept_together"] else ""
         lines = [
             f"{sum(scores['tiles'].values())} tiles of {len(self.classes)} classes (encoder {self.encoder})",
@@ -295,11 +285,9 @@ class TissueClassifier:
         ]
         for name, counts in zip(self.classes, scores["confusion"], strict=True):
             mistakes = [(-n, other) for other, n in zip(self.classes, counts, strict=True) if other != name and n]
-            taken = ", ".join(f"{other} {-n}" for n, other in sorted(mistakes)[:3]) or "-"
-            recall, precision = (
-                "-" if scores[kind][name] is None else f"{scores[kind][name]:.3f}" for kind in ("recall", "precision")
-            )
-            lines.append(f"  {name:<{size}} {scores['tiles'][name]:>5}  {recall:>5}     {precision:>5}  {taken}")
+            confused = ", ".join(f"{other} {-n}" for n, other in sorted(mistakes)[:3]) or "-"
+            recall, precision = (format_number(scores[kind][name]) for kind in ("recall", "precision"))
+            lines.append(f"  {name:<{size}} {scores['tiles'][name]:>5}  {recall:>5}     {precision:>5}  {confused}")
         return lines
 
     def to_json(self) -> dict[str, Any]:
@@ -309,42 +297,34 @@ class TissueClassifier:
 
 
 def fit_classifier(tiles: LabelledTiles, folds: int = 5, seed: int = 0) -> TissueClassifier:
-    """Fit a classifier on labelled tiles and judge it by cross-validation; its penalty is chosen inside every training part."""
-    smallest = min(np.bincount(tiles.labels, minlength=len(tiles.classes)).tolist())
+    """Fit a classifier on labelled tiles and evaluate it by cross-validation; its penalty is chosen inside every training part."""
+    smallest = int(np.bincount(tiles.labels, minlength=len(tiles.classes)).min())
     if smallest < 2:
         raise InputError(f"{tiles.source}: a class has {smallest} tile, expected at least 2 of each")
     scaler, weight, bias, strength = _fit(tiles, np.arange(len(tiles.labels)), seed)
-    digest = hashlib.blake2b(tiles.features.tobytes() + tiles.labels.tobytes(), digest_size=16).hexdigest()
-    settings = {"folds": folds, "seed": seed, "strength": strength}
-    scores = cross_validate(tiles, folds, seed)
-    return TissueClassifier(
-        weight, bias, scaler, tiles.classes, tiles.encoder, settings, scores, digest, __version__
-    )  # fmt: skip
+    parents = hashlib.blake2b(tiles.features.tobytes() + tiles.labels.tobytes(), digest_size=16).hexdigest()
+    settings, scores = {"folds": folds, "seed": seed, "strength": strength}, cross_validate(tiles, folds, seed)
+    return TissueClassifier(weight, bias, scaler, tiles.classes, tiles.encoder, settings, scores, parents, __version__)
 
 
 def cross_validate(tiles: LabelledTiles, folds: int, seed: int) -> dict[str, Any]:
-    """Metrics on tiles that the fit has not seen; tiles of one slide stay together where the slide is known."""
-    every, count = np.arange(len(tiles.labels)), len(tiles.classes)
-    probabilities = np.empty((len(every), count))
+    """Metrics on held-out tiles; tiles of one slide stay together where the slide is known."""
+    rows, classes = np.arange(len(tiles.labels)), tiles.classes
+    probabilities = np.empty((len(rows), len(classes)))
     parts = inner_folds(tiles.labels, folds, tiles.groups, seed)
     for part in parts:
-        scaler, weight, bias, _ = _fit(tiles, np.setdiff1d(every, part), seed)
-        rows = torch.as_tensor(tiles.features[part])
-        probabilities[part] = (scaler(rows) @ weight + bias).double().softmax(-1).numpy()
-    table = confusion(tiles.labels, probabilities.argmax(1), count)
+        scaler, weight, bias, _ = _fit(tiles, np.setdiff1d(rows, part), seed)
+        held_out = torch.as_tensor(tiles.features[part])
+        probabilities[part] = (scaler(held_out) @ weight + bias).double().softmax(-1).numpy()
+    table = confusion(tiles.labels, probabilities.argmax(1), len(classes))
     numbers = classification_metrics(tiles.labels, probabilities)
-    ratios = {
-        kind: {
-            name: float(hits / total) if total else None  # JSON has no NaN
-            for name, hits, total in zip(tiles.classes, np.diag(table), totals, strict=True)
-        }
-        for kind, totals in {"recall": table.sum(1), "precision": table.sum(0)}.items()
-    }
+    truth, predicted = table.sum(1), table.sum(0)
     return {
         **{name: float(numbers[name]) for name in ("accuracy", "balanced_accuracy", "auroc")},
-        **ratios,
+        "recall": dict(zip(classes, map(ratio, np.diag(table), truth), strict=True)),
+        "precision": dict(zip(classes, map(ratio, np.diag(table), predicted), strict=True)),
         "confusion": table.tolist(),  # rows are the truth
-        "tiles": dict(zip(tiles.classes, table.sum(1).tolist(), strict=True)),
+        "tiles": dict(zip(classes, truth.tolist(), strict=True)),
         "folds": len(parts),
         "slides_kept_together": tiles.groups is not None,
     }
@@ -357,9 +337,11 @@ def _fit(tiles: LabelledTiles, rows: np.ndarray, seed: int) -> tuple[Scaler, Ten
     deviation = variance.clamp_min(FLOOR * float(variance.mean())).sqrt()
     scaler = Scaler(mean.float(), torch.where(deviation > 0, deviation, 1.0).float())
     groups = None if tiles.groups is None else tiles.groups[rows]
-    how: dict[str, Any] = {"strengths": STRENGTHS, "folds": INNER_FOLDS, "groups": groups, "seed": seed}
     with error_context(tiles.source):
-        probe = fit_logistic(scaler(torch.as_tensor(x)).numpy(), tiles.labels[rows], len(tiles.classes), **how)
+        probe = fit_logistic(
+            scaler(torch.as_tensor(x)).numpy(), tiles.labels[rows], len(tiles.classes),
+            strengths=STRENGTHS, folds=INNER_FOLDS, groups=groups, seed=seed,
+        )  # fmt: skip
     return scaler, torch.as_tensor(probe.weight).float(), torch.as_tensor(probe.bias).float(), probe.strength
 
 
@@ -371,29 +353,19 @@ def save_classifier(classifier: TissueClassifier, path: Path) -> None:
     write_tensors(path, tensors, _KEY, about)
 
 
-def is_classifier(path: Path) -> bool:
-    """Whether a .safetensors file says that it is a tissue classifier; its weights are not read."""
-    try:
-        return read_tensors(path, _KEY, with_tensors=False)[0] is not None
-    except TensorFileError:
-        return False
-
-
 def load_classifier(path: Path | str) -> TissueClassifier:
-    """Read a classifier; any other file, or one that was changed, is refused."""
+    """Read a classifier; another file, or one that was changed, is refused."""
     path, expected = Path(path), "expected a tissue classifier (`panther tissue-classifier`)"
-    try:
+    with read_errors(path, "tissue classifier", expected):
         text, tensors = read_tensors(path, _KEY)
-    except TensorFileError as error:
-        raise InputError(f"{path}: cannot be read ({error}), {expected}") from error
     if text is None:
         raise InputError(f"{path}: a safetensors file of something else, {expected}")
     about = json.loads(text)
     if about["format"] > FORMAT:
         raise InputError(f"{path}: written by a newer panther-wsi ({about['version']})")
     weight, bias, shift, scale = (tensors[name] for name in ("weight", "bias", "shift", "scale"))
-    known = {name: about[name] for name in _ABOUT}
-    classifier = TissueClassifier(weight, bias, Scaler(shift, scale), tuple(about["classes"]), **known, file=path.name)
+    fields = {name: about[name] for name in _ABOUT} | {"file": path.name}
+    classifier = TissueClassifier(weight, bias, Scaler(shift, scale), tuple(about["classes"]), **fields)
     if classifier.content_hash() != about["hash"] or not bool(torch.isfinite(weight).all()):
         raise InputError(f"{path}: damaged, its weights do not have the hash in its header")
     return classifier

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from panther.charts.results import histogram, stacked
-from panther.charts.survival import survival_curves
+from panther.charts.results import histogram, stacked, survival_curves
 from panther.cohort.covariates import COVARIATES
 from panther.evaluation.survival_metrics import kaplan_meier
 from panther.report.checks import checks, overlaps

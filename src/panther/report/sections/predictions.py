@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from panther.charts import results as charts
-from panther.charts.survival import survival_curves
+from panther.charts.results import survival_curves
 from panther.evaluation import metrics
 from panther.evaluation.metrics import LOWER_IS_BETTER, pearson
 from panther.evaluation.survival_metrics import LogRank, kaplan_meier, log_rank, risk_groups
