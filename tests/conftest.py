@@ -48,6 +48,6 @@ def pytest_configure() -> None:
 def pytest_sessionstart() -> None:
     """Import once, in the server that workers are forked from, what a thousand short-lived workers would each import anew."""
     if "forkserver" in multiprocessing.get_all_start_methods():
-        modules = ("engine", "study.results", "explain.atlas", "encoders.decode", "storage.bags")
+        modules = ("engine", "study.results", "explain.atlas", "storage.bags")
         multiprocessing.get_context("forkserver").set_forkserver_preload([f"panther.{name}" for name in modules])
         forkserver.ensure_running()

@@ -162,6 +162,7 @@ def train(
         model, failures = train_model(
             bags, cohort.target, recipe, fitted, patients=patients, clinic=clinic, calibrate=calibrate, work=work
         )
+    model.network.cpu()  # as from its file, wherever it was trained
     report = replace(cohort.report, notes=(*cohort.report.notes, *notes))
     missing = {slide: without_features(slide, report.source) for slide in report.missing_features}
     model = replace(model, report=report, failures={**missing, **listing.problems, **failures})

@@ -144,6 +144,11 @@ def test_prototypes_are_found_as_on_the_cpu():
     np.testing.assert_allclose(np.sort(there.centroids, 0), np.sort(here.centroids, 0), atol=1e-4)
 
 
+def embedded(bags, prototypes, executor, **options):
+    (table,) = embed_grid(as_bags(bags).refs, [Embedder(prototypes, "panther", options)], Work(executor, "cuda"))
+    return table
+
+
 @torch.no_grad()
 def test_threads_may_share_a_gpu():
     """Dask's workers have several threads: nothing is recorded there, and the numbers are those of one thread."""
@@ -152,7 +157,7 @@ def test_threads_may_share_a_gpu():
     one = panther.embed_cohort(bags, prototypes, steps=3, device="cuda")
     for _ in range(10):  # what went wrong here once went wrong now and then
         with ThreadPoolExecutor(6) as threads:
-            many = panther.embed_cohort(bags, prototypes, steps=3, work=Work(threads, "cuda"))
+            many = embedded(bags, prototypes, threads, steps=3)
         np.testing.assert_array_equal(many.vectors, one.vectors)
 
 
@@ -193,7 +198,7 @@ def test_maps_and_attention_are_those_of_the_cpu():
         np.testing.assert_allclose(there.weights, here.weights, rtol=1e-3, atol=1e-5)
     bags = {f"S{i}": x[i::12].numpy() + i % 2 for i in range(12)}
     table = pd.DataFrame({"slide_id": list(bags), "case_id": list(bags), "subtype": ["a", "b"] * 6})
-    model = panther.train(bags, table, label="subtype", method="abmil", epochs=1)
+    model = panther.train(bags, table, label="subtype", method="abmil", epochs=1, device="cuda")
     here, there = (attention(bag, model, device).weights for device in ("cpu", "cuda"))
     np.testing.assert_allclose(there, here, rtol=1e-3, atol=1e-6)
     assert next(model.network.parameters()).device == torch.device("cpu")
@@ -245,9 +250,9 @@ def test_the_next_bag_begins_before_the_last_one_is_waited_for():
     bags["s7"] = np.zeros((0, 70), "float32")
     alone = panther.embed_cohort(bags, prototypes, device="cuda")
     with open_executor(1) as pool:
-        together = panther.embed_cohort(bags, prototypes, work=Work(pool, "cuda"))
+        together = embedded(bags, prototypes, pool)
     with ThreadPoolExecutor(2) as pool:  # threads replay no graphs
-        threads = panther.embed_cohort(bags, prototypes, work=Work(pool, "cuda"))
+        threads = embedded(bags, prototypes, pool)
     assert alone.samples == together.samples == threads.samples
     assert set(alone.failures) == set(together.failures) == set(threads.failures) == {"s5", "s7"}
     assert "NaN" in together.failures["s5"]
@@ -261,11 +266,11 @@ def test_no_more_than_two_groups_of_bags_are_on_the_gpu(monkeypatch):
     rng = np.random.default_rng(0)
     bags = {f"s{i:02}": rng.normal(i % 3, 1, (5000, 70)).astype("float32") for i in range(60)}  # 1.4 MB each, 84 MB
     embed = EmbedBag([Embedder(panther.fit_prototypes(bags, n_prototypes=5))], "cuda")
-    jobs = [(ref, None) for ref in as_bags(bags).refs]
-    attempt_all(embed, jobs[:6])  # what is recorded and compiled stays
+    refs = as_bags(bags).refs
+    attempt_all(embed, refs[:6])  # what is recorded and compiled stays
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    assert all(result.reason is None for result in attempt_all(embed, jobs))
+    assert all(result.reason is None for result in attempt_all(embed, refs))
     assert torch.cuda.max_memory_allocated() - before < 40e6
 
 
