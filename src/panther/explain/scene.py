@@ -264,7 +264,7 @@ def prototype_distances(bag: Bag, prototypes: Prototypes) -> Tensor:
 class Distances:
     """Distances of the patches of one slide: a few numbers a patch, whatever the number of prototypes."""
 
-    own: np.ndarray  # (N,), to the prototype that the patch belongs to
+    to_assigned: np.ndarray  # (N,), to the prototype that the patch belongs to
     nearest: np.ndarray  # (N,), the nearest prototype; most often the same
     to_nearest: np.ndarray  # (N,)
 
@@ -273,8 +273,8 @@ def distances(bag: Bag, prototypes: Prototypes, labels: np.ndarray) -> Distances
     """Distances of the patches of a prepared bag, which belong to the prototypes ``labels`` (N,)."""
     distance = prototype_distances(bag, prototypes)
     least, nearest = distance.min(1)
-    own = distance.gather(1, torch.from_numpy(labels)[:, None])[:, 0]
-    return Distances(own.numpy(), nearest.numpy(), least.numpy())
+    to_assigned = distance.gather(1, torch.from_numpy(labels)[:, None])[:, 0]
+    return Distances(to_assigned.numpy(), nearest.numpy(), least.numpy())
 
 
 def share_farther(distance: np.ndarray, labels: np.ndarray, patch: int) -> float | None:

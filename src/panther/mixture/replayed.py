@@ -66,17 +66,17 @@ def launch_replayed(
         mass: Tensor, total: Tensor, square: Tensor, score: Tensor,
         origin: Tensor, centres: Tensor, start: Tensor, doubtful: Tensor,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        found = Statistics(mass, total, square, score, mass)
-        mixture = constrained(maximise(found, centres, start, settings.tau), mass + settings.tau, settings)
+        sums = Statistics(mass, total, square, score, mass)
+        mixture = constrained(maximise(sums, centres, start, settings.tau), mass + settings.tau, settings)
         ill = torch.as_tensor(is_ill_conditioned(mass, mixture), device=doubtful.device)
         doubtful.copy_(ill if first else doubtful | ill)
-        evidence = log_likelihood(found, uniform(centres, start), assign) if first else score.clone()
+        evidence = log_likelihood(sums, uniform(centres, start), assign) if first else score.clone()
         if last:
             return evidence, torch.cat([t.flatten() for t in finished(mixture, origin, dtype)])
         return evidence, *_tensors(posterior(floored(mixture, start), settings.temperature, dtype))
 
-    found = replay(begin, (prototypes, variance.to(prototypes.device)), ("begin", settings, dtype))
-    fixed, rounded, entering = found[:4], found[4], list(found[5:])
+    started = replay(begin, (prototypes, variance.to(prototypes.device)), ("begin", settings, dtype))
+    fixed, rounded, entering = started[:4], started[4], list(started[5:])
     evidence, scores = [], None
     for step in range(settings.steps):
         first, last = step == 0, step == settings.steps - 1

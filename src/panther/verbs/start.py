@@ -65,7 +65,7 @@ class Finding(NamedTuple):
     """One line of the examination."""
 
     what: str
-    found: str
+    state: str
     remedy: str | None = None  # None: no problem
 
 
@@ -79,7 +79,7 @@ class Examination:
         """Lines for people."""
         states = [("ok", "") if remedy is None else ("--", f"  ->  {remedy}") for _, _, remedy in self.findings]
         findings = zip(states, self.findings, strict=True)
-        return [f"{state} {what:<14} {found}{remedy}" for (state, remedy), (what, found, _) in findings]
+        return [f"{state} {what:<14} {text}{remedy}" for (state, remedy), (what, text, _) in findings]
 
     def to_json(self) -> dict[str, Any]:
         """The same for programs."""

@@ -47,7 +47,7 @@ def test_doctor_names_versions_and_remedies(panther):
     assert {"python", "torch", "plotly", "flask", "OpenSlide", "GPU", "threads", "memory", "disk"} <= {
         f["what"] for f in findings
     }
-    assert all(f["remedy"] for f in findings if f["found"] == "missing")
+    assert all(f["remedy"] for f in findings if f["state"] == "missing")
 
 
 def test_inspect_summarises_a_folder_and_names_damaged_files(panther, cohort):

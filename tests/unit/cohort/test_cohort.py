@@ -63,7 +63,9 @@ def test_the_report_counts_missing_labels_and_features(csv):
 
 def test_the_refusal_of_unmatched_features_names_a_missing_slide_column(csv):
     read = read_clinical(csv("sldie_id,case_id,label\n1,p,a\n2,q,b\n"))
-    with pytest.raises(InputError, match=r"the features say '1'\. .* has no slide column: .* if 'sldie_id' has the slides"):
+    with pytest.raises(
+        InputError, match=r"the features say '1'\. .* has no slide column: .* if 'sldie_id' has the slides"
+    ):
         make_cohort(read, TaskSpec(**LABEL), {"1", "2"})
 
 

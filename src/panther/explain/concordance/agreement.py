@@ -83,8 +83,8 @@ def agreement(counts: np.ndarray, labels: np.ndarray) -> Agreement:
     total, hits = counts.sum(), np.diag(table)
     truth, claimed = counts.sum(0), table.sum(0)
     scores = [
-        ClassScore(ratio(hit, found), ratio(hit, true), ratio(2 * hit, true + found), int(true))
-        for hit, true, found in zip(hits, truth, claimed, strict=True)
+        ClassScore(ratio(hit, assigned), ratio(hit, true), ratio(2 * hit, true + assigned), int(true))
+        for hit, true, assigned in zip(hits, truth, claimed, strict=True)
     ]
     return Agreement(
         ratio(hits.sum(), total), tuple(scores), table, adjusted_rand(counts), adjusted_information(counts),

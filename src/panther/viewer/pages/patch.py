@@ -143,14 +143,14 @@ def _prototype(
     labels, prototypes = patch_map.labels, bench.prototypes(chosen)
     key, version = (patch_map.slide, bench.set_name(chosen)), bench.version(patch_map.slide, chosen)
     measures = measured.get(key, lambda: bench.compute(measure, ref, prototypes, labels), version)
-    if len(measures.own) != len(labels):
+    if len(measures.to_assigned) != len(labels):
         measured.drop(key)
         raise InputError(f"{patch_map.slide}: its features were changed meanwhile; load the page again")
     return {
         "posterior": patch_map.assignment[patch],
         "prototype": labels[patch],
-        "distance": measures.own[patch],
-        "typical": share_farther(measures.own, labels, patch),
+        "distance": measures.to_assigned[patch],
+        "typical": share_farther(measures.to_assigned, labels, patch),
         "nearest": {"prototype": measures.nearest[patch], "distance": measures.to_nearest[patch]},
         "notes": patch_map.notes,
     }
