@@ -167,8 +167,8 @@ def _touch(rows: Tensor, ahead: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
     # gathered and added in one go, four times as fast as one neighbour after the other
     near = torch.nn.functional.embedding_bag(torch.from_numpy(ahead).to(rows.device), padded, mode="sum")
     half, gram = torch.zeros(2, rows.shape[1], rows.shape[1], dtype=torch.float64, device=rows.device)
-    for block, beside_own in zip(rows.split(BLOCK), near.split(BLOCK), strict=True):
-        half = half + (block.T @ beside_own).double()
+    for block, beside in zip(rows.split(BLOCK), near.split(BLOCK), strict=True):
+        half = half + (block.T @ beside).double()
         gram = gram + (block.T @ block).double()
     return half, gram, rows.sum(0, dtype=torch.float64)
 
