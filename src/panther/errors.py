@@ -152,7 +152,7 @@ def check_whole(name: str, value: Any, least: int, most: int) -> None:
     """Refuse values other than whole numbers from ``least`` to ``most``, Python's or numpy's; True and 3.0 are refused."""
     value = plain(value)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InputError(f"{name} is {_shown(value)}; expected a whole number from {least:,} to {most:,}.")
+        raise InputError(f"{name}: found {_shown(value)}, expected a whole number from {least:,} to {most:,}")
 
 
 def check_number(name: str, value: Any, least: float = -math.inf, *, above: bool = False) -> None:
@@ -161,7 +161,7 @@ def check_number(name: str, value: Any, least: float = -math.inf, *, above: bool
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and -math.inf < value < math.inf
     if not is_number or value < least or (above and value == least):
         bound = "" if least == -math.inf else f" above {least:g}" if above else f" of at least {least:g}"
-        raise InputError(f"{name} is {_shown(value)}; expected a number{bound}.")
+        raise InputError(f"{name}: found {_shown(value)}, expected a number{bound}")
 
 
 def check_seed(value: Any) -> None:

@@ -53,7 +53,7 @@ class KMeansSettings:
 
     def __post_init__(self) -> None:
         make_plain(self)
-        check_whole("The number of prototypes", self.n_prototypes, 1, 100_000)
+        check_whole("n_prototypes", self.n_prototypes, 1, 100_000)
         check_whole("sample", self.sample, 1, 10**9)
         check_whole("restarts", self.restarts, 1, 1000)
         check_whole("passes", self.passes, 0, 1000)

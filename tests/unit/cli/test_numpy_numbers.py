@@ -69,13 +69,13 @@ def test_a_grid_search_over_a_range():
 
 @pytest.mark.parametrize("value", [True, np.True_, 3.0, np.float64(3), np.array(3), "3", None])
 def test_values_that_are_no_whole_numbers_are_refused(value):
-    with pytest.raises(InputError, match=r"k is .*; expected a whole number from 1 to 9"):
+    with pytest.raises(InputError, match=r"k: found .*, expected a whole number from 1 to 9"):
         check_whole("k", value, 1, 9)
 
 
 @pytest.mark.parametrize("value", [True, np.True_, np.float64("nan"), np.inf, "3"])
 def test_values_that_are_no_numbers_are_refused(value):
-    with pytest.raises(InputError, match=r"tau is .*; expected a number"):
+    with pytest.raises(InputError, match=r"tau: found .*, expected a number"):
         check_number("tau", value)
 
 
