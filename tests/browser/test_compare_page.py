@@ -53,7 +53,7 @@ def test_another_slide_is_chosen_by_its_name(window):
 def test_a_side_leaves_out_unknown_prototypes_and_its_posterior_begins_with_the_isolated_one(window):
     window.open("page=compare&slide=S0&slide2=S1&shown=77&shown2=1", sides=2)
     text = window.page.locator(".message span").all_inner_texts()
-    assert text == ["The address names C77, but there are only C0 to C2; all are shown."]
+    assert text == ["This link refers to C77, which does not exist (C0 to C2 do); all are shown."]
     right = window.page.get_by_role("region", name="The right side")
     right.locator("[data-what=layer]").select_option("posterior")
     assert right.locator("[data-what=prototype]").input_value() == "1"

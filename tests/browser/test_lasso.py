@@ -68,7 +68,7 @@ def test_a_lasso_compares_two_groups_and_a_link_shows_them_again(window):
     drag(page, [(0.01, 0.96), (0.06, 0.96), (0.06, 0.99), (0.01, 0.99)])  # around nothing: beside the axes
     assert "a" in window.state()
     assert "A: 8 patients, B: 8 patients" in page.locator(".cohort-result").inner_text()
-    assert "no test of a hypothesis" in page.locator(".cohort-result").inner_text()
+    assert "p is only descriptive" in page.locator(".cohort-result").inner_text()
     page.wait_for_selector(".cohort-result .js-plotly-plot .point")
     page.reload()
     page.wait_for_selector(".cohort-sentence")
@@ -107,7 +107,7 @@ def test_groups_filter_and_table_work_by_keyboard(window):
     page.get_by_label("Group A: kind").select_option("first")
     page.wait_for_selector(".cohort-sentence")
     assert "C0 stroma" in page.locator(".cohort-sentence").inner_text()
-    assert "no test of a hypothesis" not in page.locator(".cohort-result").inner_text()
+    assert "p is only descriptive" not in page.locator(".cohort-result").inner_text()
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Group A: kind"
     page.get_by_label("Filter slides").fill("first")
     assert page.locator(".cohort-table .table-count").inner_text() == "8 of 16"

@@ -38,7 +38,7 @@ def test_a_broken_address_shows_the_slide(window):
         assert all(np.isfinite(window.views()[0]))
 
 
-ABSENT = "The address names C77, but there are only C0 to C2;"
+ABSENT = "This link refers to C77, which does not exist (C0 to C2 do);"
 
 
 @pytest.mark.parametrize(

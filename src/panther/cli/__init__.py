@@ -42,7 +42,9 @@ HIDDEN = Parameter(show_default=False)  # None, False and "" need no mention
 Settings = Annotated[
     list[str] | None,
     option(
-        "Any setting of the method, e.g. steps=3, tau=1, epsilon=0.05; repeatable.", short="-s", metavar="NAME=VALUE"
+        "Setting of the method, e.g. steps=3 (EM steps), tau=1 (weight of the prior), epsilon=0.05 (OT); repeatable.",
+        short="-s",
+        metavar="NAME=VALUE",
     ),
 ]
 Json = Annotated[bool, option("Print the result as JSON on standard output.", panel=RUNNING)]

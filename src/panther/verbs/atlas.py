@@ -26,7 +26,7 @@ def make_atlas(
     split: p.Split = None,
     slide_column: p.SlideColumn = None,
     patient_column: p.PatientColumn = None,
-    method: p.Method = "panther",
+    method: p.AssigningMethod = "panther",
     preset: p.Preset = None,
     exemplars: Annotated[int, Field(ge=1, le=64, strict=True), p.option(panel=p.PICTURES)] = 8,
     seed: p.Seed = 0,
@@ -61,7 +61,7 @@ def make_atlas(
     split : str, optional
         Part of the table, e.g. "train".
     slide_column, patient_column : str, optional
-        Columns of the table, where they have other names than usual.
+        Columns of the table, if not the default names.
     method, preset : str, optional
         `panther`, `ot`, `h2t` or `protocounts`; `paper`, `published-code` or `calibrated`.
     exemplars : int, default=8
@@ -71,7 +71,7 @@ def make_atlas(
     slide_mpp, slide_mpp_table
         True resolution of the images, um/px, where their tags are wrong; per slide a CSV with columns wsi, mpp.
     encoder_name : str, optional
-        Encoder of the features, where the files name another or none.
+        Name of the encoder, if the files give none or a wrong one.
     allow_mixed_resolution : bool
         Whether patches of different resolutions are accepted.
     workers, device

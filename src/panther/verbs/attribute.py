@@ -57,7 +57,7 @@ def attribute(
     kind : {"exact", "shapley", "integrated-gradients"}, optional
         How a prediction is shared out: exact (linear heads, the default there), shapley (elsewhere) or integrated-gradients.
     pairs : int, default=8
-        Shapley values: antithetic pairs of orders, where there are too many players to try all coalitions.
+        Sampling effort for Shapley values where there are too many prototypes to compute them exactly; larger is more precise and slower.
     seed : int, default=0
         Same seed and input: same result.
     table : path or DataFrame, optional
@@ -65,7 +65,7 @@ def attribute(
     split : str, optional
         Part of the table, e.g. "test".
     slide_column, patient_column, site_column : str, optional
-        Columns of the table, where they have other names than usual.
+        Columns of the table, if not the default names.
     level : {"slide", "patient"}
         One prediction per slide, or per patient (requires ``table``).
     maps : bool, default=True
@@ -75,7 +75,7 @@ def attribute(
     slide_mpp, slide_mpp_table
         True resolution of the images, um/px, where their tags are wrong; per slide a CSV with columns wsi, mpp.
     encoder_name : str, optional
-        Encoder of the features, where the files name another or none.
+        Name of the encoder, if the files give none or a wrong one.
     allow_mixed_resolution : bool
         Whether patches of different resolutions are accepted.
     workers, device
@@ -161,7 +161,7 @@ def kaplan_meier(
     time, event, censorship : str, optional
         Columns of the time, and of 1 = event or 1 = censored.
     slide_column, patient_column, site_column : str, optional
-        Columns of the table, where they have other names than usual.
+        Columns of the table, if not the default names.
     names : path or mapping, optional
         Names of the prototypes: a YAML or CSV file, or a dictionary by number.
     output : folder, optional

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 @verb("splits", "Predict and compare")
 def make_splits(
-    cohort: Annotated[Any, p.option(text=Path, metavar="TABLE")],
+    cohort: Annotated[
+        Any, p.option("Clinical table, or a folder of splits, which are joined or checked.", text=Path, metavar="TABLE")
+    ],
     scheme: Annotated[Literal["kfold", "site-kfold", "holdout"] | None, p.option(panel=p.FOLDS)] = None,
     k: Annotated[int, Field(ge=2, strict=True), p.option(panel=p.FOLDS, name=["-k", "--folds"])] = 5,
     *,
@@ -55,7 +57,7 @@ def make_splits(
     shares : tuple of float
         Train, validation and test of a holdout, in parts of any sum.
     val : bool
-        The next fold of a k-fold validates.
+        Use the next fold as the validation part.
     seed : int
         Same seed and table: same splits.
     seconds : float
@@ -77,7 +79,7 @@ def make_splits(
     level : str, default="patient"
         What is divided: patients with all their slides, or slides (still by patient).
     slide_column, patient_column, site_column : str, optional
-        Columns of the table, where they have other names than usual.
+        Columns of the table, if not the default names.
     output : path, optional
         Folder to write `NAME_k=0/train.csv` ... to.
     name : str, optional

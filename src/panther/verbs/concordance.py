@@ -111,7 +111,9 @@ def train_tissue_classifier(
 def concordance(
     features: p.Features,
     prototypes: p.RequiredPrototypes,
-    classifier: Annotated[Any, p.option(text=Path, metavar="FILE")] = None,
+    classifier: Annotated[
+        Any, p.option("File of `panther tissue-classifier`; or give --patch-labels.", text=Path, metavar="FILE")
+    ] = None,
     patch_labels: Annotated[Any, p.option(text=Path, metavar="FILE")] = None,
     slides: p.SlideImages = None,
     names: p.PrototypeNames = None,
@@ -124,7 +126,7 @@ def concordance(
         p.option(panel=p.PICTURES, text=_parse_window, metavar="X,Y,W,H"),
     ] = None,
     maps: Annotated[bool, p.option(panel=p.PICTURES, negative="--no-maps")] = True,
-    method: p.Method = "panther",
+    method: p.AssigningMethod = "panther",
     preset: p.Preset = None,
     slide_mpp: p.SlideMpp = None,
     encoder_name: p.EncoderName = None,
@@ -165,7 +167,7 @@ def concordance(
     slide_mpp : float, optional
         True resolution of the images, um/px, where their tags are wrong.
     encoder_name : str, optional
-        Encoder of the features, where the files name another or none.
+        Name of the encoder, if the files give none or a wrong one.
     allow_mixed_resolution : bool
         Whether patches of different resolutions are accepted.
     max_side : int, default=768

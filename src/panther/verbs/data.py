@@ -133,7 +133,7 @@ def convert(
     slide_mpp : float, optional
         Resolution of the slides at level 0, um/px: coordinates in micrometres (STAMP) become pixels.
     encoder_name : str, optional
-        Encoder of the features, if the files name another or none.
+        Name of the encoder, if the files give none or a wrong one.
     workers : int or str, default="auto"
         Worker processes (1: this process, 0: one per core), or a Dask cluster, ``"tcp://HOST:PORT"`` or ``"slurm:OPTIONS.yaml"``.
     part : str, optional

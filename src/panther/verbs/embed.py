@@ -46,19 +46,19 @@ def embed_cohort(
     method : str, default="panther"
         `panther`, `ot`, `h2t`, `protocounts` or `deepsets`; without prototypes `mean`, `mean-std`, `max` or `top-k`.
     preset : str, optional
-        Of the method `panther`: `paper`, `published-code` or `calibrated`; `all`, `wa`, `top` or `bottom`.
+        For the method `panther`: `paper` (default), `published-code` or `calibrated`.
     readout : str, optional
-        panther: all (default), wa, top or bottom.
+        For the method panther: all (default), wa (means and variances averaged by share), top or bottom (prototype of largest or smallest share).
     blocks
-        panther: what follows the mixture: space (requires coordinates), tail, or both: space,tail.
+        For the method panther, appended: space (which prototypes are neighbours; requires coordinates), tail (patches that no prototype explains).
     table : path or DataFrame, optional
         Clinical table: its slides are embedded, its columns become columns of `obs`.
     split, level : str, optional
         Part of the table, e.g. "train"; one row per "slide" or per "patient".
     slide_column, patient_column, site_column : str, optional
-        Columns of the table, where they have other names than usual.
+        Columns of the table, if not the default names.
     encoder_name : str, optional
-        Encoder of the features, where the files name another or none.
+        Name of the encoder, if the files give none or a wrong one.
     allow_mixed_resolution : bool
         Whether patches of different resolutions are accepted.
     output

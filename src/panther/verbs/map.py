@@ -23,7 +23,7 @@ def make_map(
     output: p.RequiredFolder = None,
     *,
     features: Annotated[Any, p.option(panel=p.SLIDES, text=Path, metavar="PATH")] = None,
-    method: p.Method = "panther",
+    method: p.AssigningMethod = "panther",
     preset: p.Preset = None,
     prototype: Annotated[int | str | None, p.option(panel=p.PICTURES, metavar="C")] = None,
     attention: Annotated[Literal["rank", "linear"] | None, p.option(panel=p.PICTURES)] = None,
@@ -66,7 +66,7 @@ def make_map(
     features : optional
         Features (a file or folder), where ``source`` is a slide.
     method, preset : str, optional
-        `panther`, `ot`, `h2t` or `protocounts` (the nearest prototype); `paper`, `published-code` or `calibrated`.
+        How patches are assigned: `panther`, `ot`, `h2t` or `protocounts` (the nearest prototype); `paper`, `published-code` or `calibrated`.
     prototype : int or str, optional
         Prototype (3 or "C3") with a heatmap, or "all"; by default the largest one stands beside the map.
     attention : {"rank", "linear"}, optional
@@ -80,7 +80,7 @@ def make_map(
     slide_mpp, slide_mpp_table
         True resolution of the images, um/px, where their tags are wrong; per slide a CSV with columns wsi, mpp.
     encoder_name : str, optional
-        Encoder of the features, where the files name another or none.
+        Name of the encoder, if the files give none or a wrong one.
     allow_mixed_resolution : bool
         Whether patches of different resolutions are accepted.
     formats : list of str, optional

@@ -75,7 +75,7 @@ def train(
     split : str, optional
         Part of the table to train on, e.g. `train`.
     slide_column, patient_column, site_column : str, optional
-        Columns of the table, where they have other names than usual.
+        Columns of the table, if not the default names.
     method : str, default="panther"
         A method of `panther embed`, or a network: abmil, transmil, dsmil, attnmisl, ilra.
     covariates : list of str, optional
@@ -92,14 +92,13 @@ def train(
     epochs : int, optional
         Epochs, instead of the paper's.
     calibrate : int, optional
-        Inner folds: a model is also trained without each fold of its patients, and these held-out predictions calibrate its
-        probabilities or intervals. 5 by default; 0, no calibration, for networks, which take long to train.
+        Folds for calibrating probabilities (or intervals) on held-out patients. Default 5; 0: none (default for networks, which train slowly).
     seed : int, default=1
         Same seed and input: same model.
     output : path, optional
         File to write, `.safetensors`.
     encoder_name : str, optional
-        Encoder of the features, where the files name another or none.
+        Name of the encoder, if the files give none or a wrong one.
     allow_mixed_resolution : bool
         Whether patches of different resolutions are accepted.
     workers, device
@@ -179,7 +178,10 @@ def predict(
     features: Annotated[p.Features, p.POSITIONAL] = None,
     table: p.TableLike = None,
     *,
-    embeddings: Annotated[list[str] | dict[str, Any] | None, p.option(panel=p.SLIDES, metavar="NAME=PATH")] = None,
+    embeddings: Annotated[
+        list[str] | dict[str, Any] | None,
+        p.option("Slide vectors used in addition to the features, as NAME=PATH.", panel=p.SLIDES, metavar="NAME=PATH"),
+    ] = None,
     split: p.Split = None,
     slide_column: p.SlideColumn = None,
     patient_column: p.PatientColumn = None,
@@ -200,7 +202,7 @@ def predict(
 ) -> "Predictions":
     """Predict new slides with their uncertainty, and score the predictions where the table has the outcome.
 
-    Features of another encoder or resolution are refused. The outcome's columns are those of the training unless they are named here.
+    Features of another encoder or resolution are refused. Outcome columns have the same names as in training unless given here.
 
     Parameters
     ----------
@@ -212,21 +214,21 @@ def predict(
     table : path or DataFrame, optional
         Clinical table: only its slides are predicted, its patients group them, and its outcome is put beside the predictions.
     embeddings : mapping, optional
-        Vectors that the model reads beside features: files or folders, in Python by name.
+        Slide vectors used in addition to the features: files or folders by name.
     split : str, optional
         Part of the table, e.g. `test`.
     slide_column, patient_column, site_column : str, optional
-        Columns of the table, where they have other names than usual.
+        Columns of the table, if not the default names.
     level : str, optional
         `slide` or `patient`; as the model was trained by default.
     label, survival, time, event, censorship, value, labels : optional
-        Columns of the outcome, where they have other names than in the training (see :func:`panther.train`).
+        Columns of the outcome, if not named as in training (see :func:`panther.train`).
     output : path, optional
         Files to write: the table (CSV), and the scores (JSON).
     metrics : path, optional
         File for the scores (JSON), where the outcome is known.
     encoder_name : str, optional
-        Encoder of the features, where the files name another or none.
+        Name of the encoder, if the files give none or a wrong one.
     allow_mixed_resolution : bool
         Whether patches of different resolutions are accepted.
     workers

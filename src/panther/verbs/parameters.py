@@ -105,7 +105,7 @@ Seed = Annotated[
 Range = Annotated[
     tuple[int, int],
     option(
-        "Smallest and largest number of prototypes.",
+        "Smallest and largest number of prototypes to compare.",
         panel=PROTOTYPES,
         short="--range",
         text=_numbers(int, "4:64"),
@@ -151,9 +151,7 @@ Level = Annotated[
 SlideColumn = Annotated[str | None, option("Column of the slide.", panel=SLIDES)]
 PatientColumn = Annotated[str | None, option("Column of the patient.", panel=SLIDES)]
 SiteColumn = Annotated[str | None, option("Column of the site; by default from TCGA barcodes.", panel=SLIDES)]
-EncoderName = Annotated[
-    str | None, option("Encoder of the features, where the files name another or none.", panel=SLIDES)
-]
+EncoderName = Annotated[str | None, option("Name of the encoder, if the files give none or a wrong one.", panel=SLIDES)]
 MixedResolution = Annotated[bool, option("Accept patches of different resolutions.", panel=SLIDES)]
 SlideImages = Annotated[
     Any, option("Slide images: a file, or a folder matched by name.", panel=SLIDES, text=Path, metavar="PATH")
@@ -170,9 +168,13 @@ LeaveSiteOut = Annotated[bool, option("Compare with slides of other sites only."
 Label = Annotated[str | None, option("Column of the label.", panel=OUTCOME)]
 Survival = Annotated[
     str | None,
-    option("Endpoint: os, dss, dfi or pfi.", panel=OUTCOME, completer=names_of("panther.cohort.outcomes:ENDPOINTS")),
+    option(
+        "Survival endpoint: os (overall), dss (disease-specific), dfi (disease-free interval) or pfi (progression-free interval).",
+        panel=OUTCOME,
+        completer=names_of("panther.cohort.outcomes:ENDPOINTS"),
+    ),
 ]
-Time = Annotated[str | None, option("Column of the time, where it has another name.", panel=OUTCOME)]
+Time = Annotated[str | None, option("Column with the follow-up time, if not the default name.", panel=OUTCOME)]
 Event = Annotated[str | None, option("Column that is 1 where the event happened.", panel=OUTCOME)]
 Censorship = Annotated[str | None, option("Column that is 1 where the patient is censored.", panel=OUTCOME)]
 Value = Annotated[str | None, option("Column of numbers to predict.", panel=OUTCOME)]
@@ -196,10 +198,13 @@ Method = Annotated[
         completer=names_of("panther.aggregators:aggregators"),
     ),
 ]
+AssigningMethod = Annotated[
+    Method, option("panther, ot, h2t or protocounts: how patches are assigned to prototypes.", panel=METHOD)
+]
 Preset = Annotated[
     str | None,
     option(
-        "panther: paper (default), published-code or calibrated.",
+        "For the method panther: paper (default), published-code or calibrated.",
         panel=METHOD,
         completer=names_of("panther.mixture:PRESETS"),
     ),

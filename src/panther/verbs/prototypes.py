@@ -22,7 +22,7 @@ def fit_prototypes(
     features: p.Features,
     n_prototypes: Annotated[int | Literal["auto"], p.option(panel=p.PROTOTYPES, short="-C")] = 16,
     *,
-    numbers: p.Range = (2, 64),
+    numbers: Annotated[p.Range, p.option("With `-C auto`: smallest and largest number to compare.")] = (2, 64),
     table: p.TableLike = None,
     split: p.Split = None,
     slide_column: p.SlideColumn = None,
@@ -58,17 +58,17 @@ def fit_prototypes(
     split : str, optional
         Part of the table, e.g. "train".
     slide_column, patient_column, site_column : str, optional
-        Columns of the table, where they have other names than usual.
+        Columns of the table, if not the default names.
     seed : int
         Same seed and features: same prototypes.
     sample
         Patches for k-means++ and its restarts.
     share
-        Share of slides in the sample.
+        Patches per slide in the sample: in proportion to its size, or equally many.
     restarts
         Restarts of K-means on the sample.
     passes : int
-        Lloyd passes over all patches of the cohort afterwards.
+        K-means passes over all patches, after the fit on the sample.
     normalise
         L2-normalise features first.
     pca
@@ -78,7 +78,7 @@ def fit_prototypes(
     memory_gb : float
         Memory that the sample may take, GB.
     encoder_name : str, optional
-        Encoder of the features, where the files name another or none.
+        Name of the encoder, if the files give none or a wrong one.
     allow_mixed_resolution : bool
         Whether patches of different resolutions are accepted.
     output
@@ -154,7 +154,7 @@ def choose_c(
     workers: p.Workers = "auto",
     device: p.Device = "auto",
 ) -> "Choice":
-    """Recommend a number of prototypes: which come back in both halves of the cohort, and what more would add.
+    """Recommend a number of prototypes: the largest found again in both halves of the cohort, unless fewer explain new slides as well.
 
     Parameters
     ----------
@@ -167,13 +167,13 @@ def choose_c(
     split : str, optional
         Part of the table, e.g. "train".
     slide_column, patient_column, site_column : str, optional
-        Columns of the table, where they have other names than usual.
+        Columns of the table, if not the default names.
     seed : int
         Same seed and features: same choice.
     sample
         Patches to compare on.
     share
-        Share of slides in the sample.
+        Patches per slide in the sample: in proportion to its size, or equally many.
     restarts
         Restarts of K-means.
     normalise : bool
@@ -181,7 +181,7 @@ def choose_c(
     plot
         Picture of the criteria to write (.png, .svg or .pdf).
     encoder_name : str, optional
-        Encoder of the features, where the files name another or none.
+        Name of the encoder, if the files give none or a wrong one.
     allow_mixed_resolution : bool
         Whether patches of different resolutions are accepted.
     output

@@ -55,7 +55,7 @@ def similar(
     table : path or DataFrame, optional
         Clinical table with the patients of the slides; by default the embeddings' columns.
     slide_column, patient_column, site_column : str, optional
-        Columns of the table, where they have other names than usual.
+        Columns of the table, if not the default names.
     same_patient : bool, default=False
         Include other slides of the patient.
     leave_site_out : bool, default=False
@@ -173,7 +173,7 @@ def retrieval(
     leave_site_out : bool, default=False
         Whether neighbours must be of another site.
     slide_column, patient_column, site_column : str, optional
-        Columns of the table, where they have other names than usual.
+        Columns of the table, if not the default names.
     bootstrap : int, default=1000
         Resamples of the patients for the intervals; 0: none.
     seed : int, default=0

@@ -38,14 +38,17 @@ def extract(
     min_tissue: Annotated[float, Field(ge=0, le=1), p.option(panel=p.PATCHES)] = 0.25,
     edge: Annotated[Literal["drop", "pad"], p.option(panel=p.PATCHES)] = "drop",
     tissue: Annotated[
-        Any, p.option(panel=p.METHOD, text=str, completer=p.names_of("panther.slides:segmenters"))
+        Any, p.option("Tissue segmenter.", panel=p.METHOD, text=str, completer=p.names_of("panther.slides:segmenters"))
     ] = "colour",
     tissue_settings: Annotated[
         list[str] | dict[str, Any] | None, p.option(name="--set", panel=p.METHOD, short="-s", metavar="NAME=VALUE")
     ] = None,
     slide_mpp: p.SlideMpp = None,
     slide_mpp_table: p.SlideMppTable = None,
-    steps: Annotated[p.Names, p.option(panel=p.RUNNING)] = None,
+    steps: Annotated[
+        p.Names,
+        p.option("Any of tissue, patches, features; by default all, features only with an encoder.", panel=p.RUNNING),
+    ] = None,
     weights: Annotated[Path | None, p.option(panel=p.ENCODER, metavar="FILE")] = None,
     stain: Annotated[
         str | None, p.option(panel=p.ENCODER, completer=p.names_of("panther.slides.stain:METHODS"))
@@ -60,9 +63,9 @@ def extract(
     workers: p.Workers = "auto",
     part: p.Part = "",
 ) -> "SlideBags | Text":
-    """Find the tissue of slides, place patches on it and encode them; a killed run resumes.
+    """Find the tissue of slides, place patches on it and encode them; an interrupted run continues when started again.
 
-    Of a folder of tile images every sub-folder becomes one bag, without coordinates.
+    In a folder of tile images, each sub-folder is one bag, without coordinates.
 
     Parameters
     ----------
@@ -81,7 +84,7 @@ def extract(
     overlap : int
         Pixels that neighbouring patches share.
     min_tissue : float
-        Least part of a patch that is tissue.
+        Smallest share of tissue for a patch to be kept.
     edge : {"drop", "pad"}
         Strips at the right and bottom that are narrower than a patch: drop, or pad with white.
     tissue : str, TissueSettings or Tissue

@@ -17,7 +17,7 @@ LARGE = 30e6  # bytes above which mail servers refuse
 
 @verb("run", PANEL)
 def run_study(
-    study: Annotated[Any, p.option(text=Path, metavar="STUDY")],
+    study: Annotated[Any, p.option("Study file (YAML); its paths count from its folder.", text=Path, metavar="STUDY")],
     output: p.RequiredFolder = None,
     *,
     workers: p.Workers = "auto",

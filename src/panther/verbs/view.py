@@ -50,8 +50,7 @@ def view(
 ) -> "Viewer | None":
     """Look at slides, prototypes, cohort and study in the browser, from what is already on disk.
 
-    The command prints one address, which holds a token; Ctrl-C ends it. In Python the viewer runs beside the program, in a notebook it shows
-    itself as a frame.
+    The command prints one address, which holds a token; Ctrl-C ends it.
 
     Parameters
     ----------
@@ -70,7 +69,7 @@ def view(
     study : path, optional
         Folder that `panther run` wrote.
     slide_column, patient_column, site_column : str, optional
-        Columns of the table, where they have other names than usual.
+        Columns of the table, if not the default names.
     slide_mpp, slide_mpp_table
         True resolution of the slides, um/px, where their tags are wrong; per slide a CSV with columns wsi, mpp.
     allow_folder : list of paths, optional
@@ -84,14 +83,15 @@ def view(
     prefix : str, optional
         Path under which a proxy shows it; in a JupyterHub it is known.
     browser : bool
-        Open a browser, where there is one (the command).
+        Open a browser, where there is one.
     workers : int, default=0
         Worker processes, one thread each; 0: one per core.
 
     Returns
     -------
     Viewer
-        With `address` to open in a browser, and `close()`; it ends with the Python process at the latest.
+        Runs beside the program, with `address` to open in a browser (in a notebook it shows itself as a frame) and `close()`; it ends with
+        the Python process at the latest.
 
     Examples
     --------

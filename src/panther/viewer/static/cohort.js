@@ -465,7 +465,7 @@ class Cohort {
       el("p", { class: "faint" }, `A: ${sizes("A")}, B: ${sizes("B")}. ${found.test ? `${found.test} test over patients, p corrected by Holm; ` : ""}means and differences with 95 % intervals over patients.`),
       found.notes.map((note) => el("p", { class: "faint" }, note)),
       // near points have similar shares, so a lasso finds differences wherever it is drawn
-      (this.groups.a?.names || this.groups.b?.names) && el("p", { class: "faint" }, "The groups were chosen by the positions of the points, which depend on the shares: p describes the difference and is no test of a hypothesis. With groups by a column it is."),
+      (this.groups.a?.names || this.groups.b?.names) && el("p", { class: "faint" }, "Because these groups were drawn by eye, p is only descriptive. For a valid test, choose the groups by a column."),
       picture,
       numbers,
     );

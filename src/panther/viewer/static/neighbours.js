@@ -14,7 +14,7 @@ export function neighbours(place, found, prototypes, shown) {
   if (!(found?.rows.length > 1)) return show(place);
   show(
     place,
-    el("h2", {}, "Side by side"),
+    el("h2", {}, "Neighbouring prototypes"),
     lines.length ? borders(one, lines, prototypes) : (sentences.length ? sentences : [NOTHING]).map((sentence) => el("p", { class: "statement" }, sentence)),
     !lines.length && el("p", { class: "faint hint" }, "Isolate a prototype to see what it borders on."),
   );
@@ -23,7 +23,7 @@ export function neighbours(place, found, prototypes, shown) {
 function borders(one, lines, prototypes) {
   const of = (id) => prototypes.find((other) => other.id === id) ?? { id, name: `C${id}`, colour: null };
   const title = named(one, of(one).name);
-  const head = ["borders on", "share", "touches", "inside"].map((text) => el("th", { scope: "col" }, text));
+  const head = ["borders on", "share of border", "contacts vs chance", "patches inside"].map((text) => el("th", { scope: "col" }, text));
   const rows = lines.map(({ prototype, border, times, inside }) => {
     const other = of(prototype);
     const text = named(prototype, other.name);
@@ -31,6 +31,6 @@ function borders(one, lines, prototypes) {
   });
   return [
     el("table", { class: "borders", "aria-label": `What ${title} borders on` }, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)),
-    el("p", { class: "faint hint" }, `Share of the border of ${title}; how often they touch, as a multiple of chance; share of its patches that lie inside the other.`),
+    el("p", { class: "faint hint" }, `Share of the border of ${title}; contacts as a multiple of chance; share of its patches that lie inside the other.`),
   ];
 }

@@ -67,7 +67,7 @@ export function dropAbsent(choices, count) {
   if (!absent.length) return "";
   const rest = choices.shown.length ? "the others that it names are shown" : "all are shown";
   const what = [isolated && rest, posterior && `the posterior is that of C${choices.prototype ?? 0}`].filter(Boolean).join(", ");
-  return `The address names ${absent.map((id) => `C${id}`).join(", ")}, but there are only C0 to C${count - 1}; ${what}.`;
+  return `This link refers to ${absent.map((id) => `C${id}`).join(", ")}, which ${absent.length > 1 ? "do" : "does"} not exist (C0 to C${count - 1} do); ${what}.`;
 }
 
 export function usual(id) {

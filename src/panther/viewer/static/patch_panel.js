@@ -92,7 +92,7 @@ function typicality({ prototype, distance, typical, nearest }, prototypes) {
   if (prototype === null || prototype === undefined) return null;
   const called = (id) => named(id, prototypes.find((one) => one.id === id)?.name);
   const far = distance === null || distance === undefined ? "" : ` Distance ${Number(distance.toPrecision(3))}.`;
-  const how = typical === null || typical === undefined ? "" : ` Closer to it than ${Math.round(100 * typical)}% of its patches.`;
+  const how = typical === null || typical === undefined ? "" : ` Nearer to the prototype than ${Math.round(100 * typical)} % of the patches assigned to it.`;
   const other = nearest && nearest.prototype !== prototype ? ` ${called(nearest.prototype)} lies nearer, at ${Number(nearest.distance?.toPrecision(3))}.` : "";
   return el("p", {}, "Belongs to ", el("strong", {}, called(prototype)), ".", el("span", { class: "faint" }, `${how}${far}${other}`));
 }

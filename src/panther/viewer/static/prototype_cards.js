@@ -59,7 +59,7 @@ export function prototypeCards(place, { names, state, contents, change, address 
     });
     const picture = found.exemplar
       ? patchPicture(found.exemplar, pictured.has(found.exemplar.slide), 224, `Typical patch of ${one.title}`)
-      : el("span", { class: "no-picture" }, overview && !overview.running ? "No patch belongs most to it." : "…");
+      : el("span", { class: "no-picture" }, overview && !overview.running ? "No patch has this as its main prototype." : "…");
     const share = found.share == null ? "" : interval(found);
     return el(
       "article",

@@ -96,7 +96,7 @@ export function prototypeDetail(place, prototype, { names, state, contents, chan
 
   function exemplars(one) {
     const rows = KINDS.filter(([kind]) => one.exemplars[kind]?.length);
-    const none = one.running ? "The slides are being read; patches appear as they are found." : "No patch belongs most to this prototype.";
+    const none = one.running ? "The slides are being read; patches appear as they are found." : "No patch has this as its main prototype.";
     show(
       looks.body,
       rows.length ? null : el("p", { class: "faint" }, none),
@@ -146,10 +146,10 @@ export function prototypeDetail(place, prototype, { names, state, contents, chan
     if (!others.length) return show(beside.body, el("p", { class: "faint" }, found?.one.running ? "…" : "There are no coordinates, or no other prototype, so nothing lies beside it."));
     const box = el("div", { class: "short-table" });
     const itself = own?.log2 != null ? ` Its own patches touch each other ${number(2 ** own.log2, 2)} times as often.` : "";
-    show(beside.body, box, sentence(`How often patches of both touch, as a multiple of chance, and how their shares correlate over slides (log-ratios).${itself}`));
+    show(beside.body, box, sentence(`How often patches of both touch, as a multiple of chance, and whether slides with much of one have much of the other (correlation of log-ratios).${itself}`));
     const columns = [
       { id: "prototype", title: "Prototype", cell: (c) => el("a", { href: link(address({ prototype: c })), class: "with-swatch" }, swatch(names.of(c).colour), names.of(c).title), format: (c) => names.of(c).title, width: 22 },
-      { id: "log2", title: "Touches it", number: true, format: (value) => `${number(2 ** value, 2)} ×`, width: 14 },
+      { id: "log2", title: "Contacts vs chance", number: true, format: (value) => `${number(2 ** value, 2)} ×`, width: 20 },
       { id: "together", title: "Occurs with it", number: true, format: (value) => number(value, 2), width: 17 },
     ];
     ends.beside = table(box, columns, others, { sort: { id: "log2", descending: true }, label: "What it is next to" });

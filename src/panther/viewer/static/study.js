@@ -186,7 +186,7 @@ const percent = (value) => `${Math.round(100 * value)} %`;
 const shown = (value, form) => (value === null ? "–" : form(value));
 
 function interval(low, high, exact) {
-  return `${three(low)} to ${three(high)}${exact === null ? "" : `, exact from ${three(exact)}`}`;
+  return `${three(low)} to ${three(high)}${exact === null ? "" : `, exact lower bound ${three(exact)}`}`;
 }
 
 function verdict(text, off, judged) {
@@ -237,7 +237,7 @@ const KINDS = {
     off: (one, at) => one.wrong[at] > 0.5,
     share: (one, at) => one.wrong[at],
     disagreement:
-      "The rank of a risk is the share of the patients tested together with a lower risk: 0 % is the lowest, 100 % the highest. An error has more than half of its pairs in the wrong order; methods disagree on a patient if some rank it in the upper and some in the lower half.",
+      "Risk rank: share of the patients in the same test part who have a lower predicted risk. An error has more than half of its pairs in the wrong order; methods disagree on a patient if some rank it in the upper and some in the lower half.",
   },
   values: {
     sort: { id: "error", descending: true },
