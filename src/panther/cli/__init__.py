@@ -127,7 +127,7 @@ def _keep_other_files(output: Path | None) -> None:
     from panther.store import is_result
 
     if output is not None and output.is_file() and not is_result(output):
-        raise InputError(f"{output}: exists and was not written by panther; expected another name, or --overwrite")
+        raise InputError(f"{output}: exists and is no earlier result; expected another name, or --overwrite")
 
 
 def is_positional(parameter: inspect.Parameter) -> bool:

@@ -255,7 +255,7 @@ def write_splits(folder: Path, name: str, cohort: Cohort, splits: list[Split], a
         earlier, made = (json.loads(text) for text in (summary.read_text(), json.dumps(about, default=str)))
         changed = [key for key in ("scheme", "settings", "cohort") if earlier.get(key) != made.get(key)]
         if changed:
-            raise InputError(f"{summary}: an earlier split with another {' and '.join(changed)}; use another `name=`")
+            raise InputError(f"{summary}: found an earlier split of other {' and '.join(changed)}; use another `name=`")
     summary.unlink(missing_ok=True)  # a killed run leaves no summary beside half-written folds
     for path, chosen in files.items():
         write_table(path, cohort.rows.loc[chosen])

@@ -361,13 +361,13 @@ def _sentence(choice: Choice, cohort: _Cohort) -> str:
 
 
 def _remarks(choice: Choice, cohort: _Cohort) -> Iterator[str]:
-    c, end = choice.recommended, choice.candidates[-1]
+    c, largest = choice.recommended, choice.candidates[-1].n_prototypes
     chosen = next(candidate for candidate in choice.candidates if candidate.n_prototypes == c)
-    largest = end.n_prototypes
     if c < largest:
+        more = max((one for one in choice.candidates if one.n_prototypes > c), key=lambda one: one.explained)
         yield (
-            f"What more buys: C = {largest} explains {end.explained:.1%} of the variance of unseen {cohort.unit} instead of "
-            f"{chosen.explained:.1%}, and {end.come_back:.1f} of its {largest} prototypes come back."
+            f"What more buys: C = {more.n_prototypes} explains {more.explained:.1%} of the variance of unseen {cohort.unit} instead of "
+            f"{chosen.explained:.1%}, and {more.come_back:.1f} of its {more.n_prototypes} prototypes come back."
         )
     if choice.still_rising:
         limit = "; this is no reason for more prototypes than are reproducible" if c < largest else ""

@@ -160,13 +160,15 @@ def convert(
 
     if output is None:
         raise InputError("output: found None, expected a folder")
+    if isinstance(source, (str, Path)) and output.resolve() == Path(source).resolve():
+        raise InputError(f"output: {output} is the folder of the features, expected another")
     listing = list_bags(source, leave_out=output, reading=Reading(encoder_name))
     check_writable_folder(output)
     refs = part_of(listing.refs, part)
     write = partial(convert_bag, folder=output, to=to, dtype=dtype, slide_mpp=slide_mpp)
     with open_work(workers, refs) as work:
         values, failures = collect(write, refs, "converting", work.on_cpu())
-    if to in ("npy", "clam"):
+    if values and to in ("npy", "clam"):
         note(f"{to}: cannot hold {'coordinates' if to == 'npy' else 'the encoder and the size of patches'}")
     warn_left_out("Not converted", {**listing.problems, **failures})
     done = Counter(values.values())
