@@ -206,5 +206,5 @@ def test_a_conversion_killed_half_way_leaves_no_half_file_and_goes_on(tmp_path):
 def test_the_folder_of_the_features_is_no_output(tmp_path):
     source = write(tmp_path, "npy", *features(dtype="float32"))
     with pytest.raises(InputError, match="output"):
-        panther.convert(tmp_path, tmp_path / "." / "", "safetensors")
+        panther.convert(tmp_path, tmp_path, to="safetensors")
     assert list(tmp_path.iterdir()) == [source]
