@@ -21,10 +21,10 @@ Measure = Callable[[np.ndarray], Mapping[str, np.ndarray]]  # counts (resamples,
 BLOCK = 4_000_000  # counts in memory together: 32 MB
 FEW = 100  # resamples, below which the limits of an interval depend on one or two of them
 CAPTION = (
-    "95 % intervals and p-values resample patients. Over cross-validation folds they are widened, because models were trained on each other's "
-    "test patients, and concern the expected score of the method at that number of training patients; on a single test set or an external "
-    "cohort they concern the models as trained. The correction is approximate (simulated with 3 to 10 folds: p < 0.05 in at most 5 % of equal "
-    "methods, coverage at least 93 %)."
+    "95 % intervals and p-values resample patients. For cross-validation the interval is for the method: the score expected from training on a "
+    "new cohort of this size. It is widened because the folds share training patients. For a single test set or an external cohort it is for "
+    "the trained models. The correction is approximate (simulated with 3 to 10 folds: p < 0.05 in at most 5 % of equal methods, coverage at "
+    "least 93 %)."
 )
 
 

@@ -105,7 +105,7 @@ def test_precomputed_vectors_may_belong_to_encoders(tmp_path):
         ({"methods": [{"concat": ["titan", "prism"], "k": 3}]}, "no setting 'k'"),
         ({"reference": "titn"}, "did you mean 'titan'"),
         ({"embeddings": {}, "features": {}}, "nothing to compare"),
-        ({"features": {"f": "f"}, "methods": [{"name": "pca", "components": 0}]}, "components is 0"),
+        ({"features": {"f": "f"}, "methods": [{"name": "pca", "components": 0}]}, "components: found 0"),
     ],
 )
 def test_rows_that_cannot_be_are_refused_before_anything_runs(wrong, words):
