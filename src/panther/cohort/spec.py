@@ -17,7 +17,7 @@ from panther.cohort.targets import Kind
 from panther.errors import InputError, plain
 
 STRICT = ConfigDict(extra="forbid", frozen=True)
-Level = Literal["patient", "slide"]
+Level = Literal["slide", "patient"]
 Seed = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 
 

@@ -10,6 +10,7 @@ from panther.cli import build_app
 from panther.verbs import VERBS
 
 APP = build_app()
+CHOICE = re.compile(r"'(.*?)'")
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -48,8 +49,9 @@ SAME_MEANING = {
 
 
 def kind(argument):
-    """Type of an option's value; whether it may be left out does not matter."""
-    return re.sub(r"^typing\.Optional\[(.*)\]$|^(.*) \| None$|^<class '(.*)'>$", r"\1\2\3", str(argument.hint))
+    """Type of an option's value; whether it may be left out and the order of choices, which `typing` caches, do not matter."""
+    name = re.sub(r"^typing\.Optional\[(.*)\]$|^(.*) \| None$|^<class '(.*)'>$", r"\1\2\3", str(argument.hint))
+    return f"one of {sorted(CHOICE.findall(name))}" if name.startswith("typing.Literal") else name
 
 
 def test_an_option_takes_the_same_kind_of_value_everywhere():
