@@ -4,7 +4,6 @@ pip and cibuildwheel call the hook below for wheels and editable installs; `pyth
 """
 
 import os
-import platform
 import shlex
 import shutil
 import subprocess
@@ -41,18 +40,22 @@ def compile_kernel() -> str | None:
     )
     if compiler is None:
         return "no C compiler was found ($CC, cc, gcc, clang)"
-    is_x86 = platform.machine().lower() in ("x86_64", "amd64")
+    if sys.platform == "win32":
+        return "it is written for gcc and clang; Windows computes in torch"
+    is_x86 = _platform().endswith(("x86_64", "amd64"))
+    architecture = shlex.split(os.environ.get("ARCHFLAGS", ""))  # of cibuildwheel on macOS
     with tempfile.TemporaryDirectory() as folder:
         objects = []
         for width in WIDTHS if is_x86 else ["plain"]:
             for number, source in product(TYPES, SOURCES):
                 objects.append(str(Path(folder, f"{source.stem}_{width}_{number}.o")))
                 names = [f"-DREAL={number}", f"-DINTEGER={TYPES[number]}", f"-DSUFFIX={number}_{width}"]
-                command = [*shlex.split(compiler), *FLAGS, *WIDTHS[width], *names, "-c", str(source), "-o", objects[-1]]
+                options = [*FLAGS, *architecture, *WIDTHS[width], *names]
+                command = [*shlex.split(compiler), *options, "-c", str(source), "-o", objects[-1]]
                 if problem := _failure(command):
                     return problem
         made = Path(folder, LIBRARY.name)
-        if problem := _failure([*shlex.split(compiler), "-shared", *objects, "-o", str(made), "-lm"]):
+        if problem := _failure([*shlex.split(compiler), *architecture, "-shared", *objects, "-o", str(made), "-lm"]):
             return problem
         beside = LIBRARY.with_name(f".{LIBRARY.name}.{os.getpid()}")
         shutil.copyfile(made, beside)
@@ -73,6 +76,8 @@ class KernelHook(BuildHookInterface):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by hatchling before a wheel or an editable install is put together."""
+        if os.environ.get("PANTHER_PURE"):
+            return
         if problem := compile_kernel():
             LIBRARY.unlink(missing_ok=True)
             self.app.display_warning(

@@ -16,13 +16,13 @@ import numpy as np
 from torch import Tensor
 
 from panther.engine import LOCAL, Work, stream
-from panther.errors import InputError, NotABagError, not_finite
+from panther.errors import InputError, NotABagError, not_finite, note
 from panther.patches import encoder_words, in_common, same_encoder
 from panther.rows import as_matrix
 from panther.statistics import first_bad_row
 from panther.storage.isolated import call_isolated
 from panther.storage.names import as_text, composed, not_text
-from panther.storage.readers import BAG_SUFFIXES, open_bag
+from panther.storage.readers import BAG_SUFFIXES, STORE, is_store, open_bag
 from panther.store import HashedRows, atomic_write, stamp_of
 from panther.types import Bag, Concatenated, Openable, check_resolution
 
@@ -226,7 +226,7 @@ def list_bags(path: Path | str, leave_out: Path | None = None, reading: Reading 
     ['slide']
     """
     path = Path(path)
-    if path.is_file() or (path.is_symlink() and not path.exists()):
+    if path.is_file() or is_store(path) or (path.is_symlink() and not path.exists()):
         name = as_text(path.stem)
         if name is None:
             raise InputError(not_text(path))
@@ -242,13 +242,19 @@ def list_bags(path: Path | str, leave_out: Path | None = None, reading: Reading 
             problems[ascii(file.stem)] = not_text(file)
         else:
             by_slide[name].append(file)
-    refs = []
+    refs, copies = [], []
     for slide, files in sorted(by_slide.items()):
         try:
-            use = files[0] if len(files) == 1 else one_of(path, slide, files)
+            use, same = (files[0], files) if len(files) == 1 else one_of(path, slide, files)
             refs.append(BagRef(slide, (use,), reading))
+            if len(same) > 1:
+                copies.append(" and ".join(str(file.relative_to(path)) for file in same))
         except InputError as error:
             problems[slide] = str(error)
+    if copies:
+        note(
+            f"{path}: {len(copies)} slides are there in several files of the same features, e.g. {copies[0]}; one is used"
+        )
     if ignored:
         logger.info("%s: %d files without a feature file's ending were passed over", path, ignored)
     if not refs:
@@ -277,7 +283,7 @@ def concatenate(sample: str, bags: Iterable[Bag]) -> Bag:
     for bag in bags[1:]:
         if bag.dim != first.dim or not same_encoder(bag.encoder, first.encoder):
             both = [f"{b.source} has {b.dim} features of {encoder_words(b.encoder)}" for b in (first, bag)]
-            raise InputError(f"{sample}: {' but '.join(both)}; the slides of a patient must share one encoder")
+            raise InputError(f"{sample}: {' but '.join(both)}, expected one encoder")
         check_resolution(bag, first.spec, f"{first.source}, a slide of the same sample, has")
     encoder = next((bag.encoder for bag in bags if bag.encoder), None)
     rows, spec = Concatenated(tuple(bag.features for bag in bags)), in_common([bag.spec for bag in bags])
@@ -286,7 +292,7 @@ def concatenate(sample: str, bags: Iterable[Bag]) -> Bag:
 
 
 def files_below(folder: Path, leave_out: Path | None = None, *, locked: list[Path] | None = None) -> list[Path]:
-    """All files below a folder, without hidden ones; broken links are files too.
+    """All files below a folder, without hidden ones; broken links and stores of zarr are files too.
 
     A folder that cannot be listed is refused, or added to ``locked`` and passed over.
     """
@@ -302,19 +308,21 @@ def files_below(folder: Path, leave_out: Path | None = None, *, locked: list[Pat
         path = Path(parent)
         folders[:] = [f for f in folders if not f.startswith(".") and (other is None or realpath(path / f) != other)]
         linked = [f for f in folders if (path / f).is_symlink() and Path(f).suffix.lower() in BAG_SUFFIXES]
-        paths += [path / f for f in (*files, *linked) if not f.startswith(".")]
+        stores = [f for f in folders if f.lower().endswith(STORE)]
+        folders[:] = [f for f in folders if f not in stores]
+        paths += [path / f for f in dict.fromkeys((*files, *linked, *stores)) if not f.startswith(".")]
     return sorted(paths)
 
 
-def one_of(folder: Path, slide: str, files: list[Path]) -> Path:
-    """Return the file to use of several with one name: the only bag among them, or any if all have the same features.
+def one_of(folder: Path, slide: str, files: list[Path]) -> tuple[Path, list[Path]]:
+    """Return the file to use of several with one name, and all bags among them, which must have the same features.
 
     CLAM keeps each slide three times: coordinates in `patches`, features in `h5_files` and once more in `pt_files`.
     """
     return call_isolated(_one_of, slide, folder, files)
 
 
-def _one_of(slide: str, folder: Path, files: list[Path]) -> Path:
+def _one_of(slide: str, folder: Path, files: list[Path]) -> tuple[Path, list[Path]]:
     bags = {}
     for file in files:
         try:
@@ -322,26 +330,17 @@ def _one_of(slide: str, folder: Path, files: list[Path]) -> Path:
         except NotABagError:
             continue
     if not bags:
-        return files[0]  # coordinates only: passed over when opened
+        return files[0], []  # coordinates only: passed over when opened
     if len({bag.fingerprint() for bag in bags.values()}) != 1:
         copies = " and ".join(str(file.relative_to(folder)) for file in files)
         if len({file.stem for file in files}) > 1:
             copies += ", names that differ only in how their letters are composed"
         raise InputError(f"{slide}: is there more than once with different features ({copies}), expected one file")
-    return max(bags, key=lambda file: bags[file].places is not None)
+    return max(bags, key=lambda file: bags[file].places is not None), list(bags)
 
 
 # stamp of the files (empty: too young to be trusted later) and hash of the features
 Fingerprint = tuple[str, str]
-
-
-def fingerprint(sample: Openable, known: Fingerprint | None = None) -> Fingerprint:
-    """Stamp and hash of a sample; features are read unless its stamp is the ``known`` one."""
-    stamp = stamp_of(sample.files)
-    if known is not None and stamp and stamp == known[0]:
-        return known
-    content = finite_content(sample)
-    return (stamp if stamp == stamp_of(sample.files) else "", content)
 
 
 def finite_content(sample: Openable) -> str:
@@ -374,7 +373,7 @@ def fingerprint_all(
     names = list(samples)[::-1]  # the next reader begins with the first, which are in the page cache then
     jobs = [(samples[name], kept.get(name)) for name in names]
     try:
-        for index, (stamp, content) in stream(_fingerprint, jobs, "looking for changed features", work, failures):
+        for index, (stamp, content) in stream(fingerprint, jobs, "looking for changed features", work, failures):
             contents[names[index]] = content
             if stamp:
                 kept[names[index]] = stamp, content
@@ -385,5 +384,11 @@ def fingerprint_all(
     return dict(reversed(contents.items())), dict(reversed(failures.items()))
 
 
-def _fingerprint(job: tuple[Openable, Fingerprint | None]) -> Fingerprint:
-    return fingerprint(*job)
+def fingerprint(job: tuple[Openable, Fingerprint | None]) -> Fingerprint:
+    """Stamp and hash of a sample; features are read unless its stamp is the known one."""
+    sample, known = job
+    stamp = stamp_of(sample.files)
+    if known is not None and stamp and stamp == known[0]:
+        return known
+    content = finite_content(sample)
+    return (stamp if stamp == stamp_of(sample.files) else "", content)

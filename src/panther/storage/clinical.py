@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -24,9 +23,7 @@ TCGA = r"TCGA-\w\w-\w{4}(?!\w)"
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns of slide, patient and site, if they are not the usual ones.
-
-    A dictionary serves as well: ``columns={"slide": "Filename", "patient": "Subject"}``.
+    """Names of the columns of slide, patient and site, if they are not the usual ones; `load_cohort` also takes a dictionary.
 
     Attributes
     ----------
@@ -54,10 +51,8 @@ def as_columns(columns: ColumnsLike) -> Columns:
     if isinstance(columns, Columns):
         return columns
     known = [entry.name for entry in fields(Columns)]
-    if not isinstance(columns, Mapping):
-        raise InputError(f'columns: found {type(columns).__name__}, expected names, e.g. {{"slide": "Filename"}}')
-    if unknown := [key for key in columns if key not in known]:
-        raise InputError(f"columns: there is no entry {unknown[0]!r}; {suggestion(str(unknown[0]), known)}")
+    if not isinstance(columns, Mapping) or not set(columns) <= set(known):
+        raise InputError(f"columns: found {columns!r}, expected names of {listed(known)}")
     return Columns(**columns)
 
 
@@ -108,13 +103,13 @@ class ClinicalTable:
 
 
 def read_clinical(
-    table: "Path | str | pd.DataFrame", split: str | None = None, columns: ColumnsLike = USUAL
+    table: "Path | str | pd.DataFrame", split: str | None = None, columns: Columns = USUAL
 ) -> ClinicalTable:
     """Read a clinical table, or one part of it (see :func:`read_parts`), with one row per slide.
 
     A row that repeats another exactly counts once; a slide with rows that differ is refused.
     """
-    columns, parts = as_columns(columns), read_parts(table, split)
+    parts = read_parts(table, split)
     written = parts.chosen
     source, unique = source_of(written), written.drop_duplicates()
     who = identify(unique, columns)
@@ -161,7 +156,8 @@ def identify(table: "pd.DataFrame", columns: Columns = USUAL) -> Identities:
     site = find_column(table, columns.site, SITE_COLUMNS, "site")
     if slide is None and patient is None:
         raise InputError(f"{source}: neither a slide nor a patient column among {listed(table.columns)}")
-    stand_in = _stand_in(table, str(patient), site) if slide is None else ""
+    row_names = f"{source} has no slide column: each row is one slide named like its patient ({patient}), unless the slide column is named"
+    stand_in = row_names if slide is None else ""
     notes = [stand_in] if stand_in else []
     slides = [without_suffix(name) for name in _ids(table, slide or str(patient))]
     barcodes = all(re.match(TCGA, name) for name in slides)
@@ -178,16 +174,6 @@ def identify(table: "pd.DataFrame", columns: Columns = USUAL) -> Identities:
         notes.append(f"{source} has no patient column: every slide counts as its own patient, which may leak")
     known = patient is not None or barcodes
     return Identities(slides, patients, _sites(table, site, patients), known, notes, stand_in)
-
-
-def _stand_in(table: "pd.DataFrame", patient: str, site: str | None) -> str:
-    """Note that the patient column is used as the slide column, and which column may be the slide column."""
-    others = {str(column).lower(): str(column) for column in table.columns if column not in (patient, site)}
-    near = [match for alias in SLIDE_COLUMNS for match in get_close_matches(alias.lower(), others, n=1, cutoff=0.75)]
-    remedy = (
-        f"if {others[near[0]]!r} has the slides, name it as the slide column" if near else "else name the slide column"
-    )
-    return f"{source_of(table)} has no slide column: each row is one slide named like its patient ({patient}); {remedy}"
 
 
 def _ids(table: "pd.DataFrame", column: str) -> list[str]:
@@ -240,14 +226,14 @@ def select_slides(
     *,
     level: str = "slide",
     reading: Reading = AS_WRITTEN,
-    columns: ColumnsLike = USUAL,
+    columns: Columns = USUAL,
     training: bool = False,
 ) -> Selection:
     """Bags of ``features``; with a table those of its slides, and with ``level="patient"`` one bag per patient.
 
     For ``training``, a patient in two parts of the split is refused.
     """
-    listing, columns = as_bags(features, reading), as_columns(columns)
+    listing = as_bags(features, reading)
     check_choice("level", level, ("slide", "patient"))
     if table is None:
         if split is not None or level == "patient":

@@ -1,7 +1,9 @@
-"""Slide embeddings: AnnData (.h5ad, opens in scanpy), which all commands read, and .npz as an export for NumPy."""
+"""Slide embeddings: AnnData (.h5ad or .zarr, opens in scanpy), which all commands read, and .npz as an export for NumPy."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +18,7 @@ from panther.storage.files import read_errors
 from panther.storage.isolated import call_isolated
 from panther.storage.names import refuse_collisions
 from panther.storage.readers.base import check_numbers, mapped
-from panther.storage.tensors import load_arrays
-from panther.store import atomic_write, h5_writer, hash_contents
+from panther.store import atomic_write, h5_writer, hash_contents, is_stored_embeddings
 from panther.types import Basis, Prototypes, Rows
 from panther.version import __version__
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT = 1
-MIXTURES = ".mixtures.npz"  # ending of a file of plain mixtures
 STATISTICS = {"weight": "pi", "mean": "mu", "variance": "sigma"}
 AGAIN = "write the file again with `panther embed`"
 
@@ -45,6 +45,9 @@ class EmbeddingTable:
     failures: Mapping[str, str] = field(default_factory=dict)
     clinical: "pd.DataFrame | None" = None  # indexed by sample
     contents: Mapping[str, str] = field(default_factory=dict)  # sample -> hash of its features
+    weights_se: np.ndarray | None = (
+        None  # (n, C), standard errors of the weights, where samples of patches were encoded
+    )
 
     def __repr__(self) -> str:
         basis = f" on {len(self.prototypes)} prototypes" if isinstance(self.prototypes, Prototypes) else ""
@@ -95,11 +98,19 @@ class EmbeddingTable:
             "absent_prototypes": "samples have less than one patch of some prototype (absent_prototypes): its mean and variance are used",
             "inferred_step": "files lack the distance of patches; the commonest of their coordinates is used",
         }
+        if self.weights_se is not None:
+            sampled = int((self.weights_se > 0).any(1).sum())
+            notes.append(
+                f"{sampled} of {total} samples have a sample of their patches encoded: the standard errors of pi (pi_se) are "
+                f"at most {self.weights_se.max():.2g}"
+            )
         counts = {name: sum(map(bool, self.observations.get(name, []))) for name in texts}
         return notes + [f"{counts[name]} of {total} {text}" for name, text in texts.items() if counts[name]]
 
     def to_anndata(self) -> "anndata.AnnData":
         """AnnData for scanpy: `X`, `obs` (observations, clinical columns), `var` (prototype, statistic, dimension) and `obsm["pi"]`.
+
+        `obsm["pi_se"]` has the standard errors of pi where samples of the slides' patches were encoded.
 
         `uns["panther"]` has the settings, and as `failures` the reasons of samples that failed (JSON, since not every name is a valid HDF5 key).
         """
@@ -125,6 +136,8 @@ class EmbeddingTable:
         data = anndata.AnnData(X=np.asarray(self.vectors), obs=obs, var=var, uns=uns)
         if self.weights is not None:
             data.obsm["pi"] = self.weights.astype(np.float32)
+        if self.weights_se is not None:
+            data.obsm["pi_se"] = self.weights_se.astype(np.float32)
         return data
 
     def to_frame(self) -> "pd.DataFrame":
@@ -142,9 +155,8 @@ def write_embeddings(table: EmbeddingTable, path: Path, dtype: str = "float32") 
     """
     check_embedding_path(path)
     stored, error = _narrowed(table.vectors, dtype)
-    write = write_mixtures if path.name.endswith(MIXTURES) else WRITERS[path.suffix]
     with atomic_write(path) as temporary:
-        write(replace(table, vectors=stored), temporary)
+        WRITERS[path.suffix](replace(table, vectors=stored), temporary)
     return error
 
 
@@ -178,6 +190,18 @@ def _write_h5ad(table: EmbeddingTable, path: Path) -> None:
         file.pop("raw", None)  # `write_h5ad` omits an empty one
 
 
+def _write_zarr(table: EmbeddingTable, path: Path) -> None:
+    import zarr
+    from anndata.io import write_elem
+
+    data = table.to_anndata()
+    data.strings_to_categoricals()
+    path.unlink()  # the temporary file becomes a folder
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of zarr, about texts, which other languages may read differently
+        write_elem(zarr.open_group(path, mode="w", zarr_format=3), "/", data)
+
+
 def check_columns(clinical: "pd.DataFrame") -> None:
     """Refuse, before the work, columns that would be stored under the same name."""
     names = [str(name) for name in clinical.columns]
@@ -197,13 +221,13 @@ def _write_npz(table: EmbeddingTable, path: Path) -> None:
         "samples": np.array(table.samples),
         "columns": np.array(data.var_names, dtype=str),
         **{f"obs_{name}": _plain(data.obs[name]) for name in data.obs.columns},
-        "panther": np.array(json.dumps(table.about(), default=_as_list, sort_keys=True)),
+        "panther": np.array(
+            json.dumps(
+                table.about(), default=lambda x: x.tolist() if isinstance(x, np.ndarray) else str(x), sort_keys=True
+            )
+        ),
         **data.obsm,
     }
-    _save_npz(path, arrays)
-
-
-def _save_npz(path: Path, arrays: Mapping[str, Any]) -> None:
     with path.open("wb") as handle:  # np.savez would append .npz to the temporary name
         np.savez(handle, **arrays)
 
@@ -215,7 +239,8 @@ def _plain(column: "pd.Series") -> np.ndarray:
     return column.astype(object).map(str, na_action="ignore").fillna("").to_numpy(dtype=str)
 
 
-WRITERS = {".h5ad": _write_h5ad, ".npz": _write_npz}
+WRITERS = {".h5ad": _write_h5ad, ".zarr": _write_zarr, ".npz": _write_npz}
+READ = (".h5ad", ".zarr")
 
 
 def column_name(prototype: int, statistic: str, dimension: int) -> str:
@@ -233,18 +258,6 @@ def _storable(value: Any) -> Any:
     return value
 
 
-def _as_list(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray) else str(value)
-
-
-def count_components(columns: Iterable[tuple[int, str, int]]) -> int:
-    """Number of components of columns of whole mixtures; others are refused."""
-    count = mixture_components([column_name(*column) for column in columns])
-    if not count:
-        raise InputError(f"{MIXTURES} holds whole mixtures, expected `method=panther` with readout all and no blocks")
-    return count
-
-
 def mixture_components(names: Sequence[str]) -> int:
     """Number of components if columns are [pi, mu, Sigma] of each component, else 0."""
     count = sum(name.endswith(":pi") for name in names)
@@ -254,21 +267,6 @@ def mixture_components(names: Sequence[str]) -> int:
     statistics = [("weight", -1), *((what, j) for what in ("mean", "variance") for j in range(dim))]
     wanted = [column_name(c, what, j) for c in range(count) for what, j in statistics]
     return count if list(names) == wanted else 0
-
-
-def write_mixtures(table: EmbeddingTable, path: Path) -> None:
-    """Write `prob` (n, C), `mean` (n, C, d) and `cov` (n, C, d), the diagonal, of `samples` (n,) as a .npz."""
-    tokens = np.asarray(table.vectors).reshape(len(table.samples), count_components(table.columns), -1)
-    dim = tokens.shape[-1] // 2
-    about = {name: value for name, value in table.about().items() if name != "prototypes"}
-    arrays: dict[str, Any] = {
-        "prob": tokens[..., 0],
-        "mean": tokens[..., 1 : 1 + dim],
-        "cov": tokens[..., 1 + dim :],
-        "samples": np.array(table.samples),
-        "panther": np.array(json.dumps(about, default=str, sort_keys=True)),
-    }
-    _save_npz(path, arrays)
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,10 +282,6 @@ class Embeddings:
     made_with: str | None = None  # hash of the prototypes
     settings: Mapping[str, Any] = field(default_factory=dict)  # method and its settings
     problems: tuple[str, ...] = ()  # reasons for slides that could not be read
-
-    def position(self, sample: str) -> int:
-        """Row of a sample."""
-        return self.samples.index(sample)
 
     def take(self, samples: Sequence[str]) -> "Embeddings":
         """Rows of these samples, in this order; in memory."""
@@ -306,7 +300,7 @@ class Embeddings:
 
 
 def open_embeddings(path: Path) -> Embeddings:
-    """Embeddings of a file of `panther embed` (.h5ad); vectors that are stored contiguously are memory-mapped."""
+    """Embeddings of a file of `panther embed` (.h5ad, .zarr); vectors that are stored contiguously are memory-mapped."""
     return _checked(_read(path))
 
 
@@ -331,12 +325,12 @@ def read_weights(path: Path, needed: str, *wanted: str) -> tuple[list[str], np.n
 
 
 def _read(path: Path) -> Embeddings:
-    if path.suffix != ".h5ad":
-        raise InputError(f"{path}: not an embeddings file, expected .h5ad")
+    if path.suffix not in READ:
+        raise InputError(f"{path}: not an embeddings file, expected {' or '.join(READ)}")
     if not path.exists():
         raise InputError(f"{path}: there is no such file; write embeddings with `panther embed`")
     with read_errors(path, "file of embeddings", AGAIN):
-        embeddings: Embeddings = call_isolated(_read_h5ad, path)
+        embeddings: Embeddings = call_isolated(_read_anndata, path)
         if isinstance(embeddings.rows, tuple):
             dtype, offset, shape = embeddings.rows
             check_numbers("X", dtype)
@@ -344,21 +338,40 @@ def _read(path: Path) -> Embeddings:
         return embeddings
 
 
-def _read_h5ad(path: Path) -> Embeddings:
-    """Content of an .h5ad; a contiguous `X` as (dtype, offset, shape), to be mapped by the process that uses it, a sparse one as None."""
+@contextmanager
+def open_anndata(path: Path) -> Iterator[Any]:
+    """The groups of an .h5ad file or a .zarr folder; to be used in a process that a damaged file may crash."""
+    import h5py
+
+    if not path.is_dir():
+        with reading(), h5py.File(path, "r") as file:
+            yield file
+        return
+    if not is_stored_embeddings(path):
+        raise InputError(f"{path}: a folder without obs and var, expected AnnData; {AGAIN}")
+    import zarr
+
+    with reading():
+        yield zarr.open_group(path, mode="r", use_consolidated=False)
+
+
+def _read_anndata(path: Path) -> Embeddings:
+    """Content of AnnData; a contiguous `X` as (dtype, offset, shape), to be mapped by the process that uses it, a sparse one as None."""
     import h5py
     from anndata.io import read_elem
 
-    with reading(), h5py.File(path, "r") as h5:
-        obs, var, uns = read_elem(h5["obs"]), read_elem(h5["var"]), h5.get("uns/panther", {})
+    with open_anndata(path) as store:
+        obs, var, uns = read_elem(store["obs"]), read_elem(store["var"]), store.get("uns/panther", {})
         about = {name: read_elem(uns[name]) for name in ("prototypes_hash", "settings") if name in uns}
-        weights = read_elem(h5["obsm/pi"]) if "obsm/pi" in h5 else None
-        x, rows = h5["X"], None
+        weights = read_elem(store["obsm/pi"]) if "obsm/pi" in store else None
+        x, rows = store["X"], None
         if isinstance(x, h5py.Dataset):
             if x.is_virtual or x.external:
                 raise InputError("X lies in other files")
             offset = x.id.get_offset()  # None where it is in chunks, or was never written
             rows = x[...] if offset is None or not x.dtype.isnative or 0 in x.shape else (x.dtype, offset, x.shape)
+        elif hasattr(x, "shape"):
+            rows = x[...]
         return _embeddings(str(path), obs, var, weights, about, rows)
 
 
@@ -409,17 +422,16 @@ def _check_weights(embeddings: Embeddings) -> None:
         raise InputError(f"{source}: proportions of {len(bad)} samples are NaN, negative or all zero, e.g. of {first}")
 
 
-def matrix_of_h5ad(path: Path, key: str | None) -> tuple[list[str], np.ndarray]:
+def matrix_of_anndata(path: Path, key: str | None) -> tuple[list[str], np.ndarray]:
     """Names of the observations, and `X` or `obsm/NAME`."""
-    import h5py
     from anndata.io import read_elem
 
-    with reading(), h5py.File(path, "r") as h5:
-        known = (["X"] if "X" in h5 else []) + [f"obsm/{name}" for name in h5.get("obsm", {})]
+    with open_anndata(path) as store:
+        known = (["X"] if "X" in store else []) + [f"obsm/{name}" for name in store.get("obsm", {})]
         wanted = f"obsm/{key}" if f"obsm/{key}" in known else key or "X"
         if wanted not in known:
             raise InputError(f"{path}: there is no {wanted!r}; {suggestion(wanted, known)}")
-        return [str(name) for name in read_elem(h5["obs"]).index], _dense(read_elem(h5[wanted]))
+        return [str(name) for name in read_elem(store["obs"]).index], _dense(read_elem(store[wanted]))
 
 
 def _dense(matrix: Any) -> np.ndarray:
@@ -439,12 +451,3 @@ def of_memory(value: Any) -> Embeddings:
     data = value.to_anndata() if isinstance(value, EmbeddingTable) else value
     about, matrix = data.uns.get("panther", {}), None if data.X is None else _dense(data.X)
     return _checked(_embeddings("The embeddings", data.obs, data.var, data.obsm.get("pi"), about, matrix))
-
-
-def load_published_embeddings(path: Path) -> dict[str, np.ndarray]:
-    """Embeddings of the published PANTHER code: a pickle {split: {X, y}}, X = [pi | mu | Sigma]."""
-    content = load_arrays(path)
-    parts = list(content.values()) if isinstance(content, dict) else []
-    if not parts or not all(isinstance(part, dict) and "X" in part for part in parts):
-        raise InputError(f"{path}: expected a pickle of {{split: {{X, y}}}}, as the published code writes")
-    return {str(split): np.asarray(part["X"], np.float32) for split, part in content.items()}

@@ -17,7 +17,21 @@ from pathlib import Path
 from panther.errors import InputError
 from panther.storage.files import read_text
 
-SLIDE_SUFFIXES = (".svs", ".ndpi", ".mrxs", ".scn", ".tif", ".tiff", ".dcm", ".vms", ".bif", ".czi", ".h5", ".pt")
+SLIDE_SUFFIXES = (
+    ".svs",
+    ".ndpi",
+    ".mrxs",
+    ".scn",
+    ".tif",
+    ".tiff",
+    ".dcm",
+    ".vms",
+    ".bif",
+    ".czi",
+    ".zarr",
+    ".h5",
+    ".pt",
+)
 
 
 def composed(name: str) -> str:
@@ -89,6 +103,10 @@ class Job:
     def geojson(self, slide: str) -> Path:
         """Contours of the tissue."""
         return self.folder / "contours_geojson" / f"{slide}.geojson"
+
+    def annotations(self, slide: str) -> Path:
+        """Annotations of the viewer."""
+        return self.folder / "annotations" / f"{slide}.geojson"
 
     def thumbnail(self, slide: str) -> Path:
         """Small picture of the slide."""

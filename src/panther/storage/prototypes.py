@@ -1,6 +1,6 @@
 """The prototype file: one .safetensors with centroids, settings and provenance; also the published layouts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from panther.engine import Work, map_slides
 from panther.errors import InputError, listed
 from panther.mixture import STARTING_VARIANCES
 from panther.patches import spec_from
 from panther.rows import Alignment, as_centroids
 from panther.storage.files import read_errors
+from panther.storage.hub import find_shared
 from panther.storage.tensors import (
     Kinds,
     check_tensor,
@@ -22,7 +24,7 @@ from panther.storage.tensors import (
     read_tensors,
     write_tensors,
 )
-from panther.types import Projection, Prototypes
+from panther.types import Openable, Projection, Prototypes
 
 FORMAT = 1  # to be raised when older versions would misread a new file
 _KEY = "panther_prototypes"
@@ -92,7 +94,8 @@ def load_prototypes(path: Path | str) -> Prototypes:
     Parameters
     ----------
     path : path
-        File of `save_prototypes`, or published prototypes: a pickle with `prototypes` (1, C, d), or a `.npy` array (C, d).
+        File of `save_prototypes`; a folder of `panther share`, or its name ORG/NAME on the Hugging Face hub; or published prototypes: a
+        pickle with `prototypes` (1, C, d), or a `.npy` array (C, d).
 
     Returns
     -------
@@ -106,7 +109,7 @@ def load_prototypes(path: Path | str) -> Prototypes:
     >>> len(panther.load_prototypes("protos.safetensors"))
     3
     """
-    path = Path(path)
+    path = find_shared(path)
     with read_errors(path, "prototype file", AGAIN):
         with path.open("rb") as handle:
             head = handle.read(9)
@@ -133,6 +136,21 @@ def as_prototypes(prototypes: Prototypes | Path | str | Tensor | np.ndarray) -> 
     if isinstance(prototypes, Prototypes):
         return prototypes
     return load_prototypes(prototypes) if isinstance(prototypes, (str, Path)) else Prototypes(as_centroids(prototypes))
+
+
+def encoder_notes(prototypes: Prototypes, refs: Sequence[Openable], work: Work) -> list[str]:
+    """Note where either the prototypes or the features (of the first slide) name no encoder, so that only dimensions are compared."""
+    for result in map_slides(_encoder_of, refs[:1], work.executor):
+        if result.value is not None and bool(result.value[0]) != bool(prototypes.encoder):
+            encoder, source = result.value
+            unnamed, other = (source, prototypes.encoder) if prototypes.encoder else ("the prototypes", encoder)
+            return [f"{unnamed}: no encoder is named, the other side is of {other!r}; only dimensions were compared"]
+    return []
+
+
+def _encoder_of(ref: Openable) -> tuple[str | None, str]:
+    bag = ref.open()
+    return bag.encoder, bag.source
 
 
 def _read(path: Path) -> Prototypes:

@@ -1,7 +1,7 @@
 """Vectors of slides or patients from slide encoders (TITAN, PRISM, CHIEF ...), in the layouts of other tools.
 
 One file per slide: TRIDENT's `slide_features_*`, STAMP's slide and patient files, plain arrays or tensors. All slides in one file: AnnData
-(.h5ad), .npz, a .npy with a .txt file of names, or a table with a row per slide.
+(.h5ad, .zarr), .npz, a .npy with a .txt file of names, or a table with a row per slide.
 """
 
 from collections import Counter
@@ -21,12 +21,12 @@ from panther.storage.clinical import (
     PATIENT_COLUMNS,
     SLIDE_COLUMNS,
     USUAL,
-    ColumnsLike,
+    Columns,
     called,
     find_column,
     read_clinical,
 )
-from panther.storage.embeddings import is_in_memory, matrix_of_h5ad, of_memory
+from panther.storage.embeddings import is_in_memory, matrix_of_anndata, of_memory
 from panther.storage.files import read_errors, read_text
 from panther.storage.isolated import call_isolated
 from panther.storage.names import as_text, not_text, without_suffix
@@ -34,6 +34,7 @@ from panther.storage.readers.h5 import text
 from panther.storage.readers.h5_storage import check_storage, local_dataset
 from panther.storage.readers.tensors import load_tensor
 from panther.storage.tables import as_table, read_parquet, source_of
+from panther.store import is_stored_embeddings
 from panther.types import Bag
 
 NAMES = (
@@ -72,10 +73,10 @@ def read_slide_vectors(path: Any, key: str | None = None) -> SlideVectors:
     Parameters
     ----------
     path : path, EmbeddingTable or AnnData
-        Folder with one file per slide (TRIDENT's `slide_features_*`, STAMP's, `.npy`, `.pt`); or one file for all: `.h5ad`, `.npz`, `.npy`
+        Folder with one file per slide (TRIDENT's `slide_features_*`, STAMP's, `.npy`, `.pt`); or one file for all: `.h5ad`, `.zarr`, `.npz`, `.npy`
         with a `.txt` file of names, `.csv`, `.tsv` or `.parquet`.
     key : str, optional
-        Part of the file: `obsm/X_titan` of an `.h5ad`, the array of an `.npz`, the column of names of a table, the file of names of a `.npy`.
+        Part of the file: `obsm/X_titan` of AnnData, the array of an `.npz`, the column of names of a table, the file of names of a `.npy`.
     """
     if is_in_memory(path):
         embeddings = of_memory(path)
@@ -84,7 +85,7 @@ def read_slide_vectors(path: Any, key: str | None = None) -> SlideVectors:
     suffix = path.suffix.lower()
     if not path.exists():
         raise InputError(f"{path}: there is no such file or folder of slide vectors")
-    if path.is_dir():
+    if path.is_dir() and not is_stored_embeddings(path):
         if key is not None:
             raise InputError(f"{path}: a folder has no {key!r}; a key belongs to a file such as .h5ad")
         files = [file for file in files_below(path) if file.suffix.lower() in SINGLE]
@@ -100,7 +101,7 @@ def read_slide_vectors(path: Any, key: str | None = None) -> SlideVectors:
 
 
 def vector_bags(
-    source: Path | str, table: object = None, split: str | None = None, columns: ColumnsLike = USUAL
+    source: Path | str, table: object = None, split: str | None = None, columns: Columns = USUAL
 ) -> Listing:
     """Bags of a file or folder of vectors; a patient's vector is used for each of their slides in the table."""
     vectors = read_slide_vectors(*split_key(source))
@@ -177,10 +178,10 @@ def _of_rows(source: str, names: Sequence[Any], matrix: np.ndarray, layout: str)
         return _select(source, texts, matrix.astype(np.float32, copy=False), layout)
 
 
-def _read_h5ad(path: Path, key: str | None) -> SlideVectors:
+def _read_anndata(path: Path, key: str | None) -> SlideVectors:
     """`X` or `obsm/NAME`, with the names of the observations."""
-    names, matrix = call_isolated(matrix_of_h5ad, path, key)
-    return _of_rows(str(path), names, matrix, f"h5ad, {key or 'X'}")
+    names, matrix = call_isolated(matrix_of_anndata, path, key)
+    return _of_rows(str(path), names, matrix, f"{path.suffix[1:]}, {key or 'X'}")
 
 
 def _read_npz(path: Path, key: str | None) -> SlideVectors:
@@ -322,7 +323,7 @@ def _not_one_vector(shape: tuple[int, ...]) -> InputError:
 
 
 WHOLE: dict[str, Callable[[Path, str | None], SlideVectors]] = {
-    ".h5ad": _read_h5ad,
+    **dict.fromkeys((".h5ad", ".zarr"), _read_anndata),
     ".npz": _read_npz,
     ".npy": _read_npy,
     ".csv": _read_table,

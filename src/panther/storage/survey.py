@@ -1,5 +1,6 @@
 """Descriptions of files and folders, from their headers."""
 
+import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -7,17 +8,17 @@ from typing import Any
 
 from panther.engine import LOCAL, Work, collect
 from panther.errors import InputError, NotABagError, not_finite
-from panther.machine import reading
 from panther.statistics import first_bad_row
 from panther.storage.bags import files_below, one_of
 from panther.storage.clinical import read_clinical
-from panther.storage.embeddings import load_published_embeddings
+from panther.storage.embeddings import open_anndata
 from panther.storage.files import read_errors
 from panther.storage.names import SLIDE_SUFFIXES, as_text, not_text
 from panther.storage.prototypes import load_prototypes
-from panther.storage.readers import BAG_SUFFIXES, open_bag
+from panther.storage.readers import BAG_SUFFIXES, is_store, open_bag
 from panther.storage.slide_vectors import SINGLE, read_files
-from panther.storage.tensors import kind_of_file, load_arrays
+from panther.storage.tensors import kind_of_file, read_tensors
+from panther.store import is_stored_embeddings
 
 
 def survey(path: Path, *, deep: bool = False) -> dict[str, Any]:
@@ -26,6 +27,8 @@ def survey(path: Path, *, deep: bool = False) -> dict[str, Any]:
     if as_text(path.name) is None and suffix in (*BAG_SUFFIXES, *OTHERS):
         return {"kind": "problem", "problem": not_text(path)}
     try:
+        if is_stored_embeddings(path):
+            return _embeddings(path)
         if suffix in BAG_SUFFIXES:
             return _bag(path, deep)
         return OTHERS[suffix](path) if suffix in OTHERS else {"kind": "other"}
@@ -46,8 +49,8 @@ def survey_all(
 
 def files_of(path: Path) -> list[Path]:
     """The file, or all files of the folder without hidden ones."""
-    if not path.is_dir():
-        if not path.is_file() and not path.is_symlink():
+    if not path.is_dir() or is_store(path):
+        if not path.is_file() and not is_store(path) and not path.is_symlink():
             raise InputError(f"{path}: there is no such file or folder.")
         return [path]
     files = files_below(path)
@@ -89,6 +92,7 @@ def _bag(path: Path, deep: bool) -> dict[str, Any]:
         "dim": bag.dim,
         "dtype": str(bag.features.dtype).removeprefix("torch."),
         "encoder": bag.encoder,
+        **({} if bag.checkpoint is None else {"checkpoint": bag.checkpoint}),
         "coords": bag.places is not None,
         "patch_spec": bag.spec.known(),
     }
@@ -108,11 +112,29 @@ def _slide_vector(path: Path) -> dict[str, Any] | None:
 
 
 def _not_a_bag(path: Path, error: InputError) -> dict[str, Any]:
-    """Files without features: coordinates, prototypes, models."""
+    """Files without features: coordinates, prototypes, models, images."""
+    if is_store(path):
+        return {"kind": "slide image", "format": "zarr", "note": str(error)}
     if path.suffix.lower() != ".safetensors":
         return {"kind": "coordinates", "note": str(error)}
     kind = kind_of_file(path)
-    return _prototypes(path) if kind == "prototypes" else {"kind": kind or "other", "note": str(error)}
+    if kind == "prototypes":
+        return _prototypes(path)
+    return {"kind": "other", "note": str(error)} if kind is None else {"kind": kind, **_header(path, kind)}
+
+
+def _header(path: Path, kind: str) -> dict[str, Any]:
+    """Facts in the header of a model or a tissue classifier."""
+    with read_errors(path, kind):
+        about = json.loads(read_tensors(path, f"panther_{kind.replace(' ', '_')}", with_tensors=False)[0] or "{}")
+        method, head, task, training = (about.get(key) or {} for key in ("method", "head", "task", "about"))
+        facts = {
+            **{"method": method.get("name"), "head": head.get("name"), "loss": task.get("loss")},
+            "outputs": task.get("names") or about.get("classes"),
+            **{name: about.get(name) for name in ("encoder", "dim", "patch_spec", "version")},
+            "samples": len(training.get("samples") or ()) or None,
+        }
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def _prototypes(path: Path) -> dict[str, Any]:
@@ -121,20 +143,11 @@ def _prototypes(path: Path) -> dict[str, Any]:
     return about | {"patch_spec": p.spec.known(), "slides": len(p.slides), "version": p.version}
 
 
-def _published(path: Path) -> dict[str, Any]:
-    """Pickles of the published code: prototypes or embeddings, never executed."""
-    content = load_arrays(path)
-    if isinstance(content, dict) and "prototypes" in content:
-        return _prototypes(path)
-    parts = load_published_embeddings(path)
-    return {"kind": "published embeddings", "parts": {name: list(x.shape) for name, x in parts.items()}}
-
-
 def _embeddings(path: Path) -> dict[str, Any]:
-    import h5py
-
-    with read_errors(path, ".h5ad"), reading(), h5py.File(path, "r") as file:
-        more = {name: list(value.shape) for name, value in file.get("obsm", {}).items() if hasattr(value, "shape")}
+    with read_errors(path, path.suffix), open_anndata(path) as file:
+        more = {
+            name: list(value.shape) for name, value in dict(file.get("obsm", {})).items() if hasattr(value, "shape")
+        }
         about = {"kind": "embeddings", "shape": list(file["X"].shape), "dtype": str(file["X"].dtype)}
         return about | ({"obsm": more} if more else {})
 
@@ -155,7 +168,7 @@ def _image(path: Path) -> dict[str, Any]:
 
 
 OTHERS: dict[str, Callable[[Path], dict[str, Any]]] = {
-    ".pkl": _published,
+    ".pkl": _prototypes,
     ".h5ad": _embeddings,
     **dict.fromkeys((".csv", ".tsv"), _table),
     **{suffix: _image for suffix in SLIDE_SUFFIXES if suffix not in BAG_SUFFIXES},

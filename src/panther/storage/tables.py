@@ -4,7 +4,7 @@ import csv
 import io
 import re
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -26,7 +26,7 @@ def as_table(table: "Path | str | pd.DataFrame") -> "pd.DataFrame":
     Parameters
     ----------
     table
-        Text file with commas, semicolons or tabs (by its header, or Excel's line sep=; before it), parquet file, or data frame. In files with
+        Text file with commas, semicolons or tabs (by its header), parquet file, or data frame. In files with
         semicolons, decimal commas of columns of numbers become points; in others :func:`with_points` converts them when numbers are read.
     """
     import pandas as pd
@@ -82,7 +82,7 @@ def _read_text(path: Path) -> "pd.DataFrame":
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # pandas cuts lines with too many cells
-            table = pd.read_csv(path, sep=layout.separator, skiprows=layout.skip, **options)
+            table = pd.read_csv(path, sep=layout.separator, **options)
     except (pd.errors.ParserError, pd.errors.ParserWarning):
         refuse_long_lines(path, layout)
         raise
@@ -178,10 +178,12 @@ def with_points(column: "pd.Series", name: str, source: str) -> "pd.Series":
 
     A column in which all commas may separate thousands (1,234) is refused: as text, it would be missing, or a name.
     """
-    if may_be_thousands(column):
-        cells = column.astype(str).str.strip()
-        example = cells[cells.str.fullmatch(THOUSANDS)].iloc[0]
-        raise InputError(f"{source}: {name} has numbers such as {example}, whose comma may be of thousands")
+    cells = column.astype(str).str.strip()
+    commas = cells.str.fullmatch(THOUSANDS)
+    if commas.any() and (commas | is_missing(cells) | cells.str.fullmatch(r"[+-]?\d+(\.\d+)?")).all():
+        raise InputError(
+            f"{source}: {name} has numbers such as {cells[commas].iloc[0]}, whose comma may be of thousands"
+        )
     return _with_points(column, name, source)
 
 
@@ -190,13 +192,6 @@ def with_points_where_sure(column: "pd.Series") -> "pd.Series":
     with suppress(InputError):
         return with_points(column, "", "")
     return column
-
-
-def may_be_thousands(column: "pd.Series") -> bool:
-    """Whether a column holds numbers in which all commas may separate thousands."""
-    cells = column.astype(str).str.strip()
-    commas = cells.str.fullmatch(THOUSANDS)
-    return bool(commas.any() and (commas | is_missing(cells) | cells.str.fullmatch(r"[+-]?\d+(\.\d+)?")).all())
 
 
 def _with_points(column: "pd.Series", name: str, source: str) -> "pd.Series":
@@ -212,7 +207,6 @@ def _with_points(column: "pd.Series", name: str, source: str) -> "pd.Series":
 
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
-EXCELS = re.compile(r'"?sep=(?P<sign>.)"?[,;\t]*', re.IGNORECASE)  # Excel reads and hides this line
 
 
 class Layout(NamedTuple):
@@ -220,44 +214,27 @@ class Layout(NamedTuple):
 
     separator: str
     header: list[str]
-    skip: int = 0  # lines before the table
 
 
 def find_layout(path: Path) -> Layout:
-    """Separator and header of a file, and whether Excel's line sep=; precedes it."""
+    """Separator and header of a file."""
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as handle:
-        lines = enumerate(handle)
-        number, first = _next_line(lines)
-        sign, skip = EXCELS.fullmatch(first.rstrip("\r\n")), 0
-        if sign:
-            skip = number + 1
-            _, first = _next_line(lines)
-            separator = sign["sign"]
-        else:  # the most frequent one in the header outside of quotes, else that of the file's ending
-            usual = "\t" if path.suffix in (".tsv", ".txt") else ","
-            separator = max((usual, *SEPARATORS), key=re.sub('"[^"]*"', "", first).count)
-        if separator not in SEPARATORS:
-            raise InputError(f"{path}: its first line says sep={separator!r}, expected a comma, a semicolon or a tab")
-        rest = (line for _, line in lines)
-        return Layout(separator, next(csv.reader(chain([first], rest), delimiter=separator), []), skip)
+        first = next((line for line in handle if line.strip()), "")
+        # the most frequent one in the header outside of quotes, else that of the file's ending
+        usual = "\t" if path.suffix in (".tsv", ".txt") else ","
+        separator = max((usual, *SEPARATORS), key=re.sub('"[^"]*"', "", first).count)
+        return Layout(separator, next(csv.reader(chain([first], handle), delimiter=separator), []))
 
 
 def refuse_long_lines(path: Path, layout: Layout) -> None:
     """Refuse a line with more cells than the header."""
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as handle:
-        for _ in range(layout.skip):
-            next(handle)
         rows = csv.reader(handle, delimiter=layout.separator)
         for row in rows:
             if len(row) > len(layout.header):
-                where, sign = f"line {rows.line_num + layout.skip}", SEPARATORS[layout.separator]
                 cells = f"{len(row)} cells but the header {len(layout.header)}"
-                raise InputError(f"{path}: {where} has {cells}; put text that holds a {sign} in quotes")
-
-
-def _next_line(lines: Iterator[tuple[int, str]]) -> tuple[int, str]:
-    """Next line that is not blank."""
-    return next(((number, line) for number, line in lines if line.strip()), (0, ""))
+                remedy = f"put text that holds a {SEPARATORS[layout.separator]} in quotes"
+                raise InputError(f"{path}: line {rows.line_num} has {cells}; {remedy}")
 
 
 FOLDER = re.compile(r"(?P<name>.+)_k=(?P<k>\d+)")  # of one fold

@@ -55,20 +55,6 @@ def kind_of_file(path: Path) -> str | None:
         return kind_of(handle.metadata())
 
 
-def write_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
-    """Write tensors and plain values with torch.save."""
-    with atomic_write(path) as temporary:
-        torch.save(content, temporary)
-
-
-def read_checkpoint(path: Path) -> Any:
-    """Read a file of `write_checkpoint`."""
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # truncated, of another program, or a pickle that would run code
-        raise TensorFileError(str(error)) from error
-
-
 def read_network_weights(path: Path) -> Any:
     """Content of a published file of weights, safetensors or torch's."""
     with read_errors(
@@ -80,7 +66,7 @@ def read_network_weights(path: Path) -> Any:
             from safetensors.torch import load_file
 
             return load_file(path)
-        return read_checkpoint(path)
+        return torch.load(path, map_location="cpu", weights_only=True)
 
 
 Kinds = Mapping[str, tuple[type, ...]]  # field -> allowed types; a field that may be None may be missing

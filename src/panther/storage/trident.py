@@ -17,6 +17,7 @@ from panther.store import atomic_write, h5_writer
 from panther.types import PatchSpec
 
 Attributes = Mapping[str, Any]
+ALL_COORDS = "all_coords"  # beside `coords`, where only a sample of the patches was encoded
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,12 @@ def write_bag(
     features: FeatureRows,
     coords: tuple[np.ndarray, Attributes] | None = None,
     tiles: list[str] | None = None,
+    population: np.ndarray | None = None,
 ) -> None:
-    """Write TRIDENT's layout, contiguous: `features`, then `coords` (N, 2) or the names of `tiles`."""
+    """Write TRIDENT's layout, contiguous: `features`, then `coords` (N, 2) or the names of `tiles`.
+
+    Of a sample of patches also the coordinates of all, `all_coords`.
+    """
     import h5py
 
     with h5_writer(path) as file:
@@ -61,6 +66,8 @@ def write_bag(
             start += len(block)
         if coords is not None:
             file.create_dataset("coords", data=coords[0].astype(np.int64)).attrs.update(coords[1])
+        if population is not None:
+            file.create_dataset(ALL_COORDS, data=population.astype(np.int64))
         if tiles is not None:
             file.create_dataset("tiles", data=tiles, dtype=h5py.string_dtype())
 

@@ -36,10 +36,12 @@ def _write_h5(
     attributes: dict[str, Any] = {}
     if with_attributes:
         encoder = {"encoder": bag.encoder} if bag.encoder else {}
+        encoder |= {"checkpoint": bag.checkpoint} if bag.checkpoint else {}
         attributes = {"name": bag.slide_id, **encoder, "written_by": "panther-wsi"}
     coords = None if bag.places is None else (bag.places().numpy(), _geometry(bag) if with_attributes else {})
     rows = FeatureRows((len(bag), bag.dim), _numpy_type(bag, dtype), (block.numpy() for block in blocks), attributes)
-    write_bag(path, rows, coords)
+    population = bag.population.places().numpy() if bag.population is not None and with_attributes else None
+    write_bag(path, rows, coords, population=population)
 
 
 def _write_npy(bag: Bag, path: Path, dtype: torch.dtype, blocks: Iterable[Tensor]) -> None:

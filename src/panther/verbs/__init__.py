@@ -8,11 +8,11 @@ from them, `verb` checks the arguments of a call from Python. A verb writes file
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
-from panther.errors import InputError
+from panther.errors import InputError, format_invalid
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -78,16 +78,7 @@ def _checked(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[st
     try:
         return _validator(function)(**arguments)
     except ValidationError as error:
-        name = str(error.errors()[0]["loc"][0])
-        problems = error.errors(include_url=False)
-        expected = [problem["msg"] for problem in problems if problem["loc"][0] == name]
-        raise InputError(format_invalid(name, arguments[name], expected)) from None
-
-
-def format_invalid(name: str, value: Any, expected: Iterable[str]) -> str:
-    """Pydantic's messages about a parameter as one line."""
-    texts = dict.fromkeys(text.removeprefix("Input should be ") for text in expected)
-    return f"{name}: found {value!r}, expected {' or '.join(texts)}"
+        raise InputError(format_invalid(error)) from None
 
 
 @functools.cache

@@ -98,12 +98,12 @@ def make_atlas(
     from panther.engine import open_work
     from panther.explain.atlas import AtlasSettings, atlas_of, patients_of
     from panther.explain.atlas_files import WRITTEN, write_atlas
-    from panther.explain.scene import MapSettings, SlideJob, find_images
+    from panther.explain.scene import MapSettings, SlideJob, find_images, tile_folders
     from panther.explain.shares import factor_of
     from panther.slides import read_mpp_table
     from panther.storage.bags import Reading
     from panther.storage.clinical import Columns, select_slides
-    from panther.storage.prototypes import as_prototypes
+    from panther.storage.prototypes import as_prototypes, encoder_notes
     from panther.store import check_output_folder
 
     compared = [*(groups or ()), *([] if site_column is None else [site_column])]
@@ -119,7 +119,7 @@ def make_atlas(
     chosen = select_slides(features, table, split, reading=reading, columns=columns)
     samples = [ref.sample for ref in chosen.refs]
     patients, notes = patients_of(chosen.patients(), samples)
-    images = find_images(slides, samples)
+    images = tile_folders(slides, samples) or find_images(slides, samples)
     if slides is not None and not set(samples) & set(images):
         raise InputError(
             f"slides: none of the {len(samples)} slides has an image of its name in {slides}, e.g. {samples[0]}"
@@ -136,9 +136,11 @@ def make_atlas(
             output, WRITTEN, chosen.refs, list(images.values()), prototypes, table, names, slide_mpp_table
         )
     with open_work(workers, chosen.refs, device=device) as work:
+        unnamed = encoder_notes(fitted, chosen.refs, work)
         atlas = atlas_of(jobs, fitted, AtlasSettings(maps, exemplars, seed), factors, work=work)
     failures = {**chosen.problems, **atlas.failures}
-    atlas = replace(atlas, notes=(*chosen.notes, *notes, *atlas.notes), failures=failures)
+    notes = [*chosen.notes, *notes, *unnamed, *atlas.notes]
+    atlas = replace(atlas, notes=tuple(notes), failures=failures)
     if output is not None:
         atlas = replace(atlas, files=tuple(write_atlas(atlas, output)))
     note(*atlas.notes)

@@ -22,7 +22,7 @@ def attribute(
     names: p.PrototypeNames = None,
     output: p.RequiredFolder = None,
     *,
-    kind: Annotated[Literal["exact", "shapley", "integrated-gradients"] | None, p.option(panel=p.METHOD)] = None,
+    kind: Annotated[Literal["exact", "shapley"] | None, p.option(panel=p.METHOD)] = None,
     pairs: Annotated[int, Field(ge=2, strict=True), p.option(panel=p.METHOD)] = 8,
     seed: p.Seed = 0,
     table: p.TableLike = None,
@@ -54,8 +54,8 @@ def attribute(
         Names of the prototypes: a YAML or CSV file, or a dictionary by number.
     output : folder, optional
         Where numbers and pictures are written.
-    kind : {"exact", "shapley", "integrated-gradients"}, optional
-        How a prediction is shared out: exact (linear heads, the default there), shapley (elsewhere) or integrated-gradients.
+    kind : {"exact", "shapley"}, optional
+        How a prediction is shared out: exact (linear heads, the default there) or shapley (elsewhere).
     pairs : int, default=8
         Sampling effort for Shapley values where there are too many prototypes to compute them exactly; larger is more precise and slower.
     seed : int, default=0
@@ -199,7 +199,7 @@ def kaplan_meier(
         check_output_folder(output, WRITTEN, proportions, table, names)
     columns = Columns(slide_column, patient_column, site_column)
     cohort = load_cohort(table, survival=survival, time=time, event=event, censorship=censorship, columns=columns)
-    result = replace(compare(by_patient(pi, cohort)), names=prototype_names, cohort=tuple(cohort.report.sentences()))
+    result = replace(compare(by_patient(pi, cohort), prototype_names), cohort=tuple(cohort.report.sentences()))
     if output is not None:
         result = replace(result, files=tuple(write_curves(result, output)))
     note(*result.notes)

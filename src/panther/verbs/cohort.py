@@ -65,7 +65,7 @@ def make_splits(
     check : path, optional
         Splits that name slides only (CLAM's `splits_0.csv`), to be checked against the table.
     label : str, optional
-        Column of the label; by default one of the usual names.
+        Column of the label; by default one of the usual names. Splits are checked for leakage also without an outcome.
     classes : list of str, optional
         Classes in their order; others are left out.
     survival : str, optional
@@ -99,10 +99,10 @@ def make_splits(
     [6, 6, 6, 6]
     """
     from panther.cohort import split_files as files
-    from panther.cohort.load import Cohort, load_cohort
-    from panther.cohort.spec import SplitSpec, checked
+    from panther.cohort.load import Cohort, load_cohort, make_cohort
+    from panther.cohort.spec import NoOutcome, SplitSpec, checked
     from panther.cohort.splits import balance_of_tests, balanced_splits, fold_notes
-    from panther.storage.clinical import Columns
+    from panther.storage.clinical import Columns, read_clinical
 
     columns = Columns(slide_column, patient_column, site_column)
     task: dict[str, Any] = {"label": label, "classes": classes, "survival": survival, "time": time, "event": event}
@@ -116,7 +116,11 @@ def make_splits(
         written = files.read_splits(check or source)
         if check is None and not written.has_rows():
             raise InputError(f"{source}: these splits only name slides; expected a clinical table, and them as `check`")
-        cohort = load_cohort(source if check else written.table(), **task)
+        table = source if check else written.table()
+        if any((label, classes, survival, time, event, censorship, value, labels)):
+            cohort = load_cohort(table, **task)
+        else:  # leakage needs no outcome
+            cohort = make_cohort(read_clinical(table, columns=columns), NoOutcome(level=level))
         splits, report = files.assign(written, cohort, columns)
         about = files.about_splits(cohort, splits, balance_of_tests(cohort, splits))
         about |= {"left_out": report.left_out, "shared_sites": report.shared_sites, "report": cohort.report.to_dict()}

@@ -13,17 +13,6 @@ if TYPE_CHECKING:
     from panther.explain.concordance import Concordance
     from panther.explain.concordance.tissue_classifier import TissueClassifier
 
-Coordinate = Annotated[float, Field(gt=-1e9, lt=1e9)]
-Length = Annotated[float, Field(gt=0, lt=1e9)]
-
-
-def _parse_window(text: str) -> list[float]:
-    try:
-        x, y, w, h = map(float, text.split(","))
-    except ValueError:
-        raise InputError(f"region: found {text}, expected x,y,w,h at level 0, e.g. 2000,1000,4000,3000") from None
-    return [x, y, w, h]
-
 
 @verb("tissue-classifier", "Look")
 def train_tissue_classifier(
@@ -36,7 +25,7 @@ def train_tissue_classifier(
     folds: Annotated[int, Field(ge=2, strict=True), p.option(panel=p.METHOD)] = 5,
     seed: p.Seed = 0,
     device: p.Device = "auto",
-    precision: Annotated[Literal["auto", "float32", "bfloat16", "float16"], p.option(panel=p.ENCODER)] = "auto",
+    precision: p.Precision = "auto",
     batch: Annotated[int, Field(ge=0, strict=True), p.option(panel=p.ENCODER)] = 0,
     workers: Annotated[int, Field(ge=0), p.option(panel=p.RUNNING, short="-j", metavar="N")] = 0,
 ) -> "TissueClassifier":
@@ -121,10 +110,6 @@ def concordance(
     *,
     positive: Annotated[p.Names, p.option(panel=p.PICTURES)] = None,
     class_from: Annotated[Literal["members", "centroid"], p.option(panel=p.METHOD)] = "members",
-    region: Annotated[
-        tuple[Coordinate, Coordinate, Length, Length] | None,
-        p.option(panel=p.PICTURES, text=_parse_window, metavar="X,Y,W,H"),
-    ] = None,
     maps: Annotated[bool, p.option(panel=p.PICTURES, negative="--no-maps")] = True,
     method: p.AssigningMethod = "panther",
     preset: p.Preset = None,
@@ -158,8 +143,6 @@ def concordance(
         Classes that are tumour, e.g. aca,scc: their probability is compared with the posterior of their prototypes, patch by patch.
     class_from : {"members", "centroid"}
         Source of a prototype's class: the majority of its patches, or its centroid.
-    region : (x, y, width, height), optional
-        Part of the only slide to enlarge, x,y,w,h at level 0; by default where most tumour is.
     maps : bool, default=True
         Draw every slide with coordinates into ``output``.
     method, preset : str, optional
@@ -221,10 +204,8 @@ def concordance(
         raise InputError(
             f"positive: found {','.join(unknown or labels.classes)}, expected some, not all, of {', '.join(labels.classes)}"
         )
-    if region is not None and not (positive and maps and len(jobs) == 1):
-        raise InputError(f"region: expected the features of one slide, found {len(jobs)}, with `positive` and `maps`")
     chosen = tuple(sorted({labels.classes.index(name) for name in positive or ()}))
-    how = compared.ConcordanceSettings(fitted, labels, drawing, chosen, class_from, region)
+    how = compared.ConcordanceSettings(fitted, labels, drawing, chosen, class_from)
     compared.centroid_classes(how)  # refuses a classifier of another encoder, and centroids that have no class
     if output is not None:
         files = [file for job in jobs for file in job.files]
@@ -248,7 +229,7 @@ def concordance(
     notes = [text for one in done.values() for text in one.notes]
     if chosen and not classes.tumour:
         notes.append("No prototype is of a positive class, so there is no tumour prototype to compare.")
-    result = replace(result, notes=(*notes, *compared.saturation_note(result)))
+    result = replace(result, notes=tuple(notes))
     if output is not None:
         files = [*compared.write_concordance(result, output)]
         result = replace(result, files=(*files, *(file for one in done.values() for file in one.files)))

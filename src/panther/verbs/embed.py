@@ -1,7 +1,6 @@
 """`panther embed`."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from panther.errors import InputError, note, warn_left_out
@@ -62,7 +61,7 @@ def embed_cohort(
     allow_mixed_resolution : bool
         Whether patches of different resolutions are accepted.
     output
-        File to write: .h5ad (AnnData, which other commands read); or for NumPy .npz, or .mixtures.npz (prob, mean and cov of every slide).
+        File to write: .h5ad or .zarr (AnnData, which other commands read), or .npz for NumPy.
     dtype : str, default="float32"
         Type of the stored numbers.
     workers : int or str, default="auto"
@@ -91,8 +90,8 @@ def embed_cohort(
     from panther.prototypes.centre import add_sites
     from panther.storage.bags import Reading
     from panther.storage.clinical import Columns, select_slides
-    from panther.storage.embeddings import check_columns, write_embeddings
-    from panther.storage.prototypes import as_prototypes
+    from panther.storage.embeddings import check_columns, check_embedding_path, write_embeddings
+    from panther.storage.prototypes import as_prototypes, encoder_notes
     from panther.store import check_output
 
     reading, columns = Reading(encoder_name, allow_mixed_resolution), Columns(slide_column, patient_column, site_column)
@@ -108,9 +107,10 @@ def embed_cohort(
         )
     if output is not None:
         check_output(output, chosen.refs, prototypes, table)
-        _check_format(output, method, fitted, settings)
+        check_embedding_path(output)
     notes = list(chosen.notes)
     with open_work(workers, chosen.refs, device=device) as work:
+        notes += [] if fitted is None else encoder_notes(fitted, chosen.refs, work)
         if fitted is not None and fitted.alignment is not None:
             fitted, more = add_sites(fitted, chosen.refs, chosen.table, work=work)
             notes += more
@@ -125,15 +125,3 @@ def embed_cohort(
     note(*notes, *embeddings.notes())
     warn_left_out("Left out of the embeddings", failures)
     return embeddings
-
-
-def _check_format(output: Path, method: str, prototypes: Any, settings: dict[str, Any]) -> None:
-    """Refuse, before the work, a format that cannot hold these embeddings."""
-    from panther.aggregators import build
-    from panther.storage.embeddings import MIXTURES, check_embedding_path, count_components
-
-    check_embedding_path(output)
-    if output.name.endswith(MIXTURES):
-        if prototypes is None:
-            raise InputError(f"{output}: mixtures require prototypes")
-        count_components(build(method, prototypes, settings).columns())

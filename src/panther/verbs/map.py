@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
-from panther.errors import InputError, note, warn_left_out
+from panther.errors import InputError, note, require_packages, warn_left_out
 from panther.verbs import parameters as p
 from panther.verbs import verb
 
@@ -36,7 +36,7 @@ def make_map(
     encoder_name: p.EncoderName = None,
     allow_mixed_resolution: p.MixedResolution = False,
     formats: Annotated[
-        list[Literal["png", "svg", "tiff", "geojson", "csv"]] | None,
+        list[Literal["png", "svg", "geojson", "csv", "dicom", "dicom-seg"]] | None,
         BeforeValidator(p.split_names),
         p.option(panel=p.PICTURES, text=p.split_names, metavar="A,B,C"),
     ] = None,
@@ -84,7 +84,8 @@ def make_map(
     allow_mixed_resolution : bool
         Whether patches of different resolutions are accepted.
     formats : list of str, optional
-        Any of png, svg, tiff, geojson, csv; by default png and, for prototypes, geojson and csv.
+        Any of png, svg, geojson, csv, and for DICOM slides dicom (labelmap segmentation and parametric map) and dicom-seg (binary
+        segmentation); by default png and, for prototypes, geojson and csv.
     part : str, optional
         Part k/n of the slides, e.g. "2/8", for the tasks of a job array.
     workers, device
@@ -117,7 +118,7 @@ def make_map(
     from panther.explain.scene import MapSettings, is_slide, of_slide, refuse_nothing, slide_jobs
     from panther.slides import read_mpp_table
     from panther.storage.bags import Reading, as_bags
-    from panther.storage.prototypes import as_prototypes
+    from panther.storage.prototypes import as_prototypes, encoder_notes
     from panther.store import check_output_folder
     from panther.types import Bag
 
@@ -138,12 +139,14 @@ def make_map(
             raise InputError("method: belongs to prototypes, the model has its own")
         prototypes, method, options, network = shown_by(model)
     unfitting = {"attention": attention} if network is None else {"prototype": prototype, "names": names}
-    unfitting |= {"formats": network and {"geojson", "csv"} & set(formats or ())}
+    unfitting |= {"formats": network and {"geojson", "csv", "dicom", "dicom-seg"} & set(formats or ())}
     for name, value in unfitting.items():
         if value:
             raise InputError(
                 f"{name}: found {value}, but {'prototypes are' if network is None else 'attention is'} mapped"
             )
+    if {"dicom", "dicom-seg"} & set(formats or ()):
+        require_packages("dicom", "highdicom")
     table = {} if slide_mpp_table is None else read_mpp_table(slide_mpp_table)
     how = MapSettings(method, options, max_side, slide_mpp, table, Paint(background, opacity))
     chosen = None
@@ -165,6 +168,7 @@ def make_map(
         check_output_folder(output, WRITTEN, [file for job in jobs for file in job.files], prototypes, model, names)
     with open_work(workers, refs, device=device) as work:
         how = replace(how, device=work.device)
+        unnamed = encoder_notes(fitted, refs, work) if network is None else []
         if network is None:
             make: Any = partial(map_slide, prototypes=fitted, settings=how)
         else:
@@ -178,6 +182,6 @@ def make_map(
             mapped.append(slide)
     refuse_nothing(mapped, failures, "could be mapped")
     maps = SlideMaps(tuple(mapped), failures)
-    note(*maps.notes)
+    note(*unnamed, *maps.notes)
     warn_left_out("Left out of the maps", failures)
     return maps

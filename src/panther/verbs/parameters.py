@@ -210,6 +210,14 @@ Preset = Annotated[
     ),
 ]
 
+Precision = Annotated[
+    Literal["auto", "float32", "bfloat16", "float16", "float8"],
+    option(
+        "Type of the encoder's weights; auto: float16 on a GPU. float8: faster on recent GPUs, its agreement is measured.",
+        panel=ENCODER,
+    ),
+]
+
 # pictures
 PrototypeNames = Annotated[
     Any,

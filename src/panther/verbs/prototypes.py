@@ -4,7 +4,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from panther.errors import note, warn_left_out
+from panther.errors import InputError, note, warn_left_out
 from panther.verbs import Text, verb
 from panther.verbs import parameters as p
 
@@ -36,6 +36,7 @@ def fit_prototypes(
     normalise: Normalise = False,
     pca: Annotated[int | None, p.option(panel=p.PROTOTYPES)] = None,
     centre: Annotated[Literal["slide", "site"] | None, p.option(panel=p.PROTOTYPES)] = None,
+    start: Annotated[Any, p.option(panel=p.PROTOTYPES, name="--from", text=Path, metavar="PROTOTYPES")] = None,
     memory_gb: Annotated[float, p.option(panel=p.PROTOTYPES, name="--memory")] = 4.0,
     encoder_name: p.EncoderName = None,
     allow_mixed_resolution: p.MixedResolution = False,
@@ -75,6 +76,9 @@ def fit_prototypes(
         Number of dimensions that features are reduced to first.
     centre : str, optional
         Subtract the mean of each "slide", or of each "site" (requires a table), first.
+    start : Prototypes or path, optional
+        Prototypes to start from, in their number, order and projection: a file, a folder of `panther share`, or ORG/NAME on the Hugging Face
+        hub. With ``passes=0`` they stay as they are, and only their shares are measured.
     memory_gb : float
         Memory that the sample may take, GB.
     encoder_name : str, optional
@@ -105,10 +109,18 @@ def fit_prototypes(
     from panther.prototypes.centre import sites_by
     from panther.storage.bags import Reading
     from panther.storage.clinical import Columns, select_slides
-    from panther.storage.prototypes import save_prototypes
+    from panther.storage.prototypes import as_prototypes, save_prototypes
     from panther.store import check_output
 
     count = 16 if n_prototypes == "auto" else n_prototypes
+    if start is not None:
+        start = as_prototypes(start)
+        if n_prototypes not in (16, len(start)):
+            raise InputError(f"n_prototypes: found {n_prototypes}, expected {len(start)}, the number in `--from`")
+        if normalise or pca or centre or start.alignment is not None:
+            raise InputError("start: its projection is used, without centring; expected none of normalise, pca, centre")
+        count, normalise = len(start), start.projection.normalise
+        pca = None if start.projection.basis is None else start.dim
     settings = KMeansSettings(count, seed, sample, share, restarts, passes, normalise, pca, memory_gb, centre)
     reading, columns = Reading(encoder_name, allow_mixed_resolution), Columns(slide_column, patient_column, site_column)
     chosen = select_slides(features, table, split, reading=reading, columns=columns, training=True)
@@ -124,7 +136,10 @@ def fit_prototypes(
             choice = compare_numbers(chosen.refs, numbers, coarse, patients=chosen.patients(), work=work)
             settings = replace(settings, n_prototypes=choice.recommended)
             notes += [choice.sentence, *choice.remarks]
-        fitted = fit_bags(chosen.refs, settings, sites=sites, work=work)
+        fitted = fit_bags(chosen.refs, settings, start=start, sites=sites, work=work)
+    checkpoints = str(fitted.prototypes.settings.get("checkpoint", "")).split()
+    if len(checkpoints) > 1:
+        notes.append(f"the features come from {len(checkpoints)} checkpoints of the encoder: {', '.join(checkpoints)}")
     if output is not None:
         save_prototypes(fitted.prototypes, output)
     note(*notes, *(f"{name}: zero patches" for name in fitted.empty), *fitted.prototypes.diagnostics["warnings"])
@@ -305,7 +320,7 @@ def shift(
     Parameters
     ----------
     embeddings : path
-        Embeddings with proportions, .h5ad.
+        Embeddings with proportions, .h5ad or .zarr.
     site_column, patient_column : str, optional
         Columns of the embeddings, by default `tissue_source_site` and `case_id`; without patients samples count by themselves.
     label : str, optional

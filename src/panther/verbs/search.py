@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from panther.errors import InputError, note, warn_left_out
+from panther.errors import InputError, note
 from panther.verbs import parameters as p
 from panther.verbs import verb
 
@@ -32,9 +32,6 @@ def similar(
     same_patient: Annotated[bool, p.option(panel=p.SLIDES)] = False,
     leave_site_out: p.LeaveSiteOut = False,
     names: p.PrototypeNames = None,
-    features: Annotated[Any, p.option(panel=p.PICTURES, text=Path, metavar="PATH")] = None,
-    slides: p.SlideImages = None,
-    max_side: p.MaxSide = 1024,
     output: p.OutputFolder = None,
 ) -> "SimilarSlides":
     """Find the most similar slides of other patients, with reasons.
@@ -42,7 +39,7 @@ def similar(
     Parameters
     ----------
     embeddings : EmbeddingTable, AnnData or path
-        Embeddings of the cohort (`.h5ad`, searched on disk), or vectors of a slide encoder.
+        Embeddings of the cohort (`.h5ad` or `.zarr`, searched on disk), or vectors of a slide encoder.
     query : str, path or bag
         A slide of the embeddings by its name; or a new slide's features (a file, a bag or an array), with ``prototypes``.
     k : int, default=10
@@ -51,7 +48,7 @@ def similar(
         What is compared: proportions of prototypes (Hellinger's distance; the default where there are any), whole mixtures (proportions, means and
         variances), or vectors of any kind.
     prototypes : Prototypes or path, optional
-        Those that the embeddings were made with: for a new slide, and for pictures.
+        Those that the embeddings were made with: for a new slide.
     table : path or DataFrame, optional
         Clinical table with the patients of the slides; by default the embeddings' columns.
     slide_column, patient_column, site_column : str, optional
@@ -62,14 +59,8 @@ def similar(
         Leave out slides of the same site: stain and scanner make them alike.
     names : path or mapping, optional
         Names of the prototypes, for the reasons.
-    features : path, list, mapping or Listing, optional
-        Features of the cohort, for pictures of the shared tissue (with ``output`` and ``prototypes``).
-    slides : path or mapping, optional
-        Images of the slides, for the pictures.
-    max_side : int, default=1024
-        Longest side of a slide in a picture, pixels.
     output
-        Folder for similar.csv, similar.json and pictures.
+        Folder for similar.csv and similar.json.
 
     Returns
     -------
@@ -90,17 +81,14 @@ def similar(
     """
     from panther.explain.names import as_names
     from panther.search.neighbours import as_embeddings, ownership, searchable
-    from panther.search.similar import SimilarSlides, excluded, make_query, method_of, nearest_slides
+    from panther.search.similar import SimilarSlides, excluded, make_query, nearest_slides
     from panther.storage.clinical import Columns
     from panther.storage.files import write_json
     from panther.storage.tables import write_spreadsheet
     from panther.store import check_output_folder
 
-    for name, needed in (("output", output), ("prototypes", prototypes)):
-        if features is not None and needed is None:
-            raise InputError(f"{name}: is missing, `features` are drawn with it")
     if output is not None:
-        written = ("similar.csv", "similar.json", "*.like.*.png")
+        written = ("similar.csv", "similar.json")
         check_output_folder(output, written, embeddings, table, names, prototypes)
     cohort = as_embeddings(embeddings)
     way = searchable(cohort, on)
@@ -112,18 +100,12 @@ def similar(
     notes = [*cohort.problems, *owners.notes]
     if len(hits) < k:
         notes.append(f"k: there are {len(hits)} slides to compare with, fewer than {k}")
-    result = SimilarSlides(slide.name, way.on, hits, tuple(notes), method_of(cohort))
-    failures: dict[str, str] = {}
+    result = SimilarSlides(slide.name, way.on, hits, tuple(notes))
     if output is not None:
         rows = result.to_frame()
         write_spreadsheet(output / "similar.csv", list(rows.columns), rows.itertuples(index=False))
-        if features is not None:
-            from panther.search.pictures import picture_hits
-
-            result, failures = picture_hits(result, query, features, prototypes, slides, names, max_side, output)
         write_json(output / "similar.json", result.to_json())
     note(*result.notes)
-    warn_left_out("Not drawn", failures)
     return result
 
 
@@ -159,7 +141,7 @@ def retrieval(
     Parameters
     ----------
     embeddings : EmbeddingTable, AnnData, path, list of paths, or mapping of names to them
-        Embeddings (.h5ad), or vectors of slide encoders; several are compared with the first, on the slides that all have.
+        Embeddings (.h5ad, .zarr), or vectors of slide encoders; several are compared with the first, on the slides that all have.
     table : path or DataFrame, optional
         Clinical table with the label; by default the embeddings' columns.
     label : str
@@ -199,7 +181,7 @@ def retrieval(
     """
     from panther.cohort.spec import TaskSpec, checked
     from panther.search.neighbours import as_embeddings, searchable
-    from panther.search.retrieval import Retrieval, classes_of, judge, labelled_slides, rows_of, summarise
+    from panther.search.retrieval import Retrieval, classes_of, informative, judge, labelled_slides, rows_of, summarise
     from panther.storage.clinical import Columns
     from panther.storage.tables import write_table
     from panther.store import check_output
@@ -215,12 +197,16 @@ def retrieval(
     task = checked(TaskSpec, label=label, classes=tuple(classes) if classes else None, level="slide")
     columns = Columns(slide_column, patient_column, site_column)
     cohort, notes = labelled_slides(opened, table, task, columns, with_sites=leave_site_out)
+    kept, left_out = informative(at, cohort, leave_site_out=leave_site_out)
+    notes += left_out
+    if not kept:
+        raise InputError(left_out[0])
     judged = {}
     for name, representation in opened.items():
         rows = rows_of(cohort, representation)
         for way in on or (None,):
             title = f"{name} on {way}" if on and len(on) > 1 else name
-            queries = judge(searchable(rows, way), cohort, sorted(set(at)), leave_site_out=leave_site_out)
+            queries = judge(searchable(rows, way), cohort, kept, leave_site_out=leave_site_out)
             if missing := len(cohort) - len(queries.ids):
                 notes.append(
                     f"{title}: {missing} of {len(cohort)} slides are no queries: no other patient has their label"

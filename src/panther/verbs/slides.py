@@ -2,9 +2,9 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +17,7 @@ from panther.verbs import Text, verb
 from panther.verbs import parameters as p
 
 if TYPE_CHECKING:
+    from panther.slides import Job, SlideRef, Tissue
     from panther.slides.job import JobReport
     from panther.types import Bag
 
@@ -43,6 +44,8 @@ def extract(
     tissue_settings: Annotated[
         list[str] | dict[str, Any] | None, p.option(name="--set", panel=p.METHOD, short="-s", metavar="NAME=VALUE")
     ] = None,
+    regions: Annotated[Path | None, p.option(panel=p.PATCHES, metavar="PATH")] = None,
+    region_class: Annotated[str | None, p.option(panel=p.PATCHES, name="--class", metavar="NAME")] = None,
     slide_mpp: p.SlideMpp = None,
     slide_mpp_table: p.SlideMppTable = None,
     steps: Annotated[
@@ -53,8 +56,15 @@ def extract(
     stain: Annotated[
         str | None, p.option(panel=p.ENCODER, completer=p.names_of("panther.slides.stain:METHODS"))
     ] = None,
+    budget: Annotated[
+        str | None,
+        BeforeValidator(lambda value: None if value is None else str(value)),
+        p.option(panel=p.ENCODER, metavar="N|P%|se=E"),
+    ] = None,
+    prototypes: p.PrototypesLike = None,
+    seed: p.Seed = 0,
     device: Annotated[str, p.option(panel=p.RUNNING)] = "auto",
-    precision: Annotated[Literal["auto", "float32", "bfloat16", "float16"], p.option(panel=p.ENCODER)] = "auto",
+    precision: p.Precision = "auto",
     batch: Annotated[int, Field(ge=0, strict=True), p.option(panel=p.ENCODER)] = 0,
     dtype: Literal["float16", "float32"] = "float16",
     cache: Annotated[Path | None, p.option(panel=p.RUNNING, metavar="FOLDER")] = None,
@@ -91,6 +101,10 @@ def extract(
         Tissue segmenter; in Python also the tissue (of one slide).
     tissue_settings : dict, optional
         Settings of the segmenter, in um or um2: min_area=5000, max_hole=50000, highest=0.06, pen=false ...
+    regions : path, optional
+        Annotations (GeoJSON of QuPath) that are used instead of the tissue: a file of the only slide, or a folder of `SLIDE.geojson`.
+    region_class : str, optional
+        Class of the annotations to use, e.g. "Tumor"; by default all. Those of the class `Ignore*` are cut out.
     slide_mpp, slide_mpp_table
         True resolution of the slides, um/px, where their files lack it or are wrong; per slide a CSV with columns wsi, mpp.
     steps : list of str, optional
@@ -99,10 +113,16 @@ def extract(
         File of the encoder's weights (.safetensors, .pth, .bin).
     stain : str, optional
         Normalise the stains of every slide before encoding: "macenko".
+    budget : str or int, optional
+        Encode an even sample of each slide's patches: "1500" of them, "10%", or until pi is known to "se=0.01" (with prototypes).
+    prototypes : Prototypes or path, optional
+        Prototypes whose proportions `budget="se=..."` is about.
+    seed : int
+        Seed of the sample.
     device : str, default="auto"
         Where to encode: auto (a GPU if there is one), cpu, cuda, or several: cuda:0,cuda:1.
     precision
-        Type of the encoder's weights; auto: float16 on a GPU.
+        Type of the encoder's weights; auto: float16 on a GPU. float8: faster on recent GPUs, its agreement with float16 is measured.
     batch
         Patches per batch; 0: as suits the device.
     dtype
@@ -129,6 +149,7 @@ def extract(
     >>> bags = panther.extract("slide.svs", "uni", device="cuda")  # doctest: +SKIP
     >>> embedding = panther.embed(bags["slide"], prototypes)  # doctest: +SKIP
     """
+    from panther.encoders.budget import Budget
     from panther.encoders.pipeline import ExtractSettings
     from panther.encoders.sources import list_tile_folders
     from panther.encoders.step import EncoderChoice, FeatureStep, TileStep, run_steps
@@ -147,8 +168,16 @@ def extract(
     from panther.slides.cache import SlideCache
     from panther.slides.polygons import write_contours
     from panther.slides.steps import plan_slide
+    from panther.storage.prototypes import as_prototypes
     from panther.store import check_output_folder, check_writable_folder
 
+    if region_class is not None and regions is None:
+        raise InputError(f"region_class: found {region_class!r}, expected annotations in `regions=`, too")
+    if regions is not None and not regions.exists():
+        raise InputError(f"regions: there is no {regions}")
+    if regions is not None and (dry_run or isinstance(tissue, Tissue)):
+        raise InputError(f"regions: found {'`dry_run=`' if dry_run else '`tissue=`'}, too, expected one of them")
+    sample = Budget.of(budget, seed, None if prototypes is None else as_prototypes(prototypes))
     tissue_step = TissueStep(_tissue_settings(tissue, tissue_settings or ()))
     patch_step = PatchStep(patch_size, _resolution(mpp, mag), overlap, min_tissue, edge)
     if unknown := set(steps or ()) - set(STEPS):
@@ -161,7 +190,14 @@ def extract(
     if tiles is not None:
         if encoder is None:
             raise InputError(f"encoder: {slides[0]} holds tile images, expected the name of an encoder")
-        for name, value in {"steps": steps, "stain": stain, "cache": cache, "dry_run": dry_run}.items():
+        for name, value in {
+            "steps": steps,
+            "stain": stain,
+            "cache": cache,
+            "budget": budget,
+            "regions": regions,
+            "dry_run": dry_run,
+        }.items():
             if value:
                 raise InputError(f"{name}: is for slides, and {slides[0]} holds tile images")
         names, first, earlier, listing = [STEPS[2]], [], [], tiles
@@ -185,9 +221,9 @@ def extract(
             choice = EncoderChoice(encoder or "lite0", weights, tuple(devices), precision, stain)
             settings = ExtractSettings(batch, 0 if cluster else max(1, processes), dtype, guarded=processes > 0)
             kind, folder = (FeatureStep, patch_step.folder) if tiles is None else (TileStep, "tiles")
-            features = kind(folder, choice, settings)
+            features = kind(folder, choice, settings, sample)
         else:
-            unused = {"cache": cache, "stain": stain}
+            unused = {"budget": budget, "cache": cache, "stain": stain}
             notes += [f"{name}: belongs to the step features, which is not run" for name in unused if unused[name]]
         if dry_run:
             with open_work(processes, device="cpu") as work:
@@ -197,13 +233,18 @@ def extract(
             failures = {**listing.problems, **failures}
             return _estimate(plans, failures, patch_step.mpp, features, workers_used, notes)
         if output is not None:
-            check_output_folder(output, ("summary.csv",), slide_mpp_table, weights)
-        if isinstance(tissue, Tissue):
-            for ref in refs:
-                write_contours(job.geojson(ref.name), tissue)
+            check_output_folder(output, ("summary.csv",), slide_mpp_table, weights, prototypes)
+        problems = dict(listing.problems)
+        outlines = {ref.name: tissue for ref in refs} if isinstance(tissue, Tissue) else {}
+        if regions is not None:
+            outlines = _regions(refs, regions, region_class, job, problems)
+            refs = tuple(ref for ref in refs if ref.name in outlines)
+        about = None if regions is None else {"regions": region_class or "all"}
+        for name, outline in outlines.items():
+            write_contours(job.geojson(name), outline, about)
         copies = stack.enter_context(SlideCache(cache, round(cache_size * 1e9) or None)) if cache else None
         start = time.perf_counter()
-        problems, pool = listing.problems, cluster or processes
+        pool = cluster or processes
         report = run_steps(refs, problems, first, features, job, pool, earlier=earlier, copies=copies, part=part)
         notes += [] if copies is None else copies.notes
         paths = {}
@@ -218,6 +259,35 @@ def extract(
     note(*notes, *_notes_on_slides(row_notes, "see summary.csv"))
     warn_left_out("Left out", report.failures)
     return result
+
+
+def _regions(
+    refs: "Sequence[SlideRef]", path: Path, group: str | None, job: "Job", problems: dict[str, str]
+) -> "dict[str, Tissue]":
+    """Annotated regions of each slide; slides without any, or with an edited outline in the job, are added to ``problems``."""
+    from panther.slides import SlideFiles
+    from panther.slides.polygons import read_regions
+
+    if path.is_file() and len(refs) > 1:
+        raise InputError(f"regions: found one file for {len(refs)} slides, expected a folder of SLIDE.geojson")
+    outlines = {}
+    for ref in refs:
+        names = (f"{ref.path.name}.geojson", f"{ref.name}.geojson")
+        file = path if path.is_file() else next((path / name for name in names if (path / name).exists()), None)
+        try:
+            if file is None:
+                raise InputError(f"there is no {path / names[-1]}")
+            present = SlideFiles(ref, job).contours
+            if present is not None and present.edited and not present.regions:
+                raise InputError(
+                    f"{job.geojson(ref.name)}: was edited, and `regions=` would replace it; move it elsewhere"
+                )
+            outlines[ref.name] = read_regions(file, group)
+        except InputError as error:
+            problems[ref.name] = f"{ref.name}: {error}"
+    if not outlines and problems:
+        raise InputError(next(iter(problems.values())))
+    return outlines
 
 
 @dataclass(frozen=True)
@@ -278,7 +348,8 @@ def _load(path: Path) -> "Bag":
 
     bag = open_bag(path)
     places = None if bag.places is None else LoadedCoords(bag.places())
-    return Bag(bag.slide_id, bag.features[:], places, bag.spec, bag.encoder)
+    population = bag.population and replace(bag.population, places=LoadedCoords(bag.population.places()))
+    return Bag(bag.slide_id, bag.features[:], places, bag.spec, bag.encoder, population=population)
 
 
 def _tissue_settings(tissue: Any, settings: Any) -> Any:
@@ -313,6 +384,7 @@ def _estimate(
     from panther.slides.steps import joined, totals
 
     dims = (1024, 1280) if features is None else (features.dim,)
+    plans = {name: _sampled(plan, features) for name, plan in plans.items()}
     sums = totals(plans.values(), workers, dims)
     if features is not None and sums["patches"]:
         sums["encode_seconds"] = sums["patches"] / features.rate()
@@ -321,6 +393,9 @@ def _estimate(
     note(*notes, *_notes_on_slides(plan_notes, "--json lists all"))
     warn_left_out("Not planned", failures)
     lines = [f"  {name}: {plan.patches:,} patches, {plan.mpp:g} um/px" for name, plan in list(plans.items())[:PLANNED]]
+    if features is not None and features.budget is not None:
+        most = "at most, " if features.budget.error is not None else ""
+        lines.append(f"  Patches to be encoded ({most}budget {features.budget.text}).")
     if len(plans) > PLANNED:
         lines.append(f"  ... and {len(plans) - PLANNED} more slides; --json lists all")
     sizes = " or ".join(f"{v / 1e6:,.1f} MB (d={k.rpartition('_')[2]})" for k, v in sums.items() if "bytes" in k)
@@ -331,6 +406,14 @@ def _estimate(
         f"{encoder}. Nothing was written.",
     ]
     return Text(lines, {"dry_run": True, **sums, "plans": {name: vars(plan) for name, plan in plans.items()}})
+
+
+def _sampled(plan: Any, features: Any) -> Any:
+    """Plan of the patches that are encoded."""
+    if features is None or not plan.patches:
+        return plan
+    encoded = features.encoded_of(plan.patches)
+    return replace(plan, patches=encoded, decode_seconds=plan.decode_seconds * encoded / plan.patches)
 
 
 @verb("encoders", "Slides")

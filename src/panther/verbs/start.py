@@ -15,6 +15,7 @@ from pydantic import Field
 from panther.errors import InputError
 from panther.verbs import parameters as p
 from panther.verbs import verb
+from panther.version import __version__
 
 
 @verb("demo", "Start")
@@ -93,13 +94,15 @@ PACKAGES = {
     **dict.fromkeys(("plotly", "jinja2"), "pip install 'panther-wsi[report]' (for the report of a study)"),
     "flask": "pip install 'panther-wsi[view]' (for the viewer)",
     "openslide-python": "pip install 'panther-wsi[slides]' (to read slide images; features need none)",
+    "highdicom": "pip install 'panther-wsi[dicom]' (for maps as DICOM)",
+    "mcp": "pip install 'panther-wsi[mcp]' (to serve agents)",
     "timm": "pip install 'panther-wsi[encoders]' (to encode patches; features need none)",
 }
 
 
 def _package(name: str, remedy: str) -> Finding:
     try:
-        return Finding(name, metadata.version(name))
+        return Finding(name, __version__ if name == "panther-wsi" else metadata.version(name))
     except metadata.PackageNotFoundError:
         return Finding(name, "missing", remedy)
 

@@ -70,7 +70,8 @@ def run_study(
     from panther.study.training import train_all
 
     folder = Path(tempfile.mkdtemp(prefix="panther-study-")) if output is None else Path(output)
-    is_new = output is None or not os.path.exists(folder)  # False for a name that cannot be, which is refused below
+    # made by this call, and removed again where it is refused before the first result; os.path: a name may be too long
+    made = [place for place in (folder / "cache", folder) if output is None or not os.path.exists(place)]
     try:
         checked = as_study(study, folder)
         tables = [checked.table, *(cohort.table for cohort in checked.external.values())]
@@ -78,8 +79,9 @@ def run_study(
         with open_work(workers, device=device) as work:
             results = evaluate(train_all(checked, folder, work), work=work)
     except BaseException:
-        if output is None or (is_new and not os.path.exists(folder / "cache")):  # refused before the first job
-            shutil.rmtree(folder, ignore_errors=True)
+        if output is None or not any(Path(folder, "cache").glob("*-*")):
+            for place in made:
+                shutil.rmtree(place, ignore_errors=True)
         raise
     if output is None:
         weakref.finalize(results, shutil.rmtree, folder, ignore_errors=True)

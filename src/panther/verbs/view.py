@@ -65,7 +65,7 @@ def view(
     features : path, optional
         Features, where the folder holds several kinds.
     embeddings : path, optional
-        Embeddings of the cohort (.h5ad).
+        Embeddings of the cohort (.h5ad, .zarr).
     study : path, optional
         Folder that `panther run` wrote.
     slide_column, patient_column, site_column : str, optional
@@ -103,32 +103,44 @@ def view(
     """
     require_packages("view", "flask", "waitress", "plotly", "PIL")
     from panther.engine import SESSION
-    from panther.explain.scene import MapSettings
+    from panther.errors import InputError
     from panther.progress import progress_of_others
-    from panther.slides import read_mpp_table
-    from panther.storage.clinical import Columns
     from panther.viewer.address import ListenConfig
-    from panther.viewer.contents import Inputs
     from panther.viewer.serve import open_viewer
 
-    paths: dict[str, Any] = {"features": features, "slides": slides, "table": table, "names": names}
-    paths = {name: Path(path) for name, path in paths.items() if path is not None}
-    lists = {"prototypes": prototypes, "models": model, "allow_folders": allow_folder}
-    paths |= {name: tuple(values or ()) for name, values in lists.items()}
-    columns = Columns(slide_column, patient_column, site_column)
-    inputs = Inputs(**paths, embeddings=embeddings, study=study, columns=columns)
-    mpp_table = read_mpp_table(slide_mpp_table) if slide_mpp_table else {}
-    settings = MapSettings(slide_mpp=slide_mpp, slide_mpp_table=mpp_table)
-    config = ListenConfig(host, port, prefix, tuple(allow_host or ()), () if SESSION.is_command else NOTEBOOKS)
-    viewer = open_viewer(place, inputs, config, settings, workers)
-    if not SESSION.is_command:
-        return viewer
+    if not place.exists():
+        raise InputError(f"{place}: no such file or folder; expected a job, features or slides")
+
+    def read(executor: Any, long_executor: Any) -> Any:
+        from panther.engine import Work
+        from panther.explain.scene import MapSettings
+        from panther.slides import read_mpp_table
+        from panther.storage.clinical import Columns
+        from panther.viewer.contents import Inputs, find_contents
+        from panther.viewer.workbench import Workbench
+
+        paths: dict[str, Any] = {"features": features, "slides": slides, "table": table, "names": names}
+        paths = {name: Path(path) for name, path in paths.items() if path is not None}
+        lists = {"prototypes": prototypes, "models": model, "allow_folders": allow_folder}
+        paths |= {name: tuple(values or ()) for name, values in lists.items()}
+        columns = Columns(slide_column, patient_column, site_column)
+        inputs = Inputs(**paths, embeddings=embeddings, study=study, columns=columns)
+        mpp_table = read_mpp_table(slide_mpp_table) if slide_mpp_table else {}
+        settings = MapSettings(slide_mpp=slide_mpp, slide_mpp_table=mpp_table)
+        return Workbench(find_contents(place, inputs, Work(executor)), settings, executor, long_executor)
+
+    is_command = SESSION.is_command
+    config = ListenConfig(host, port, prefix, tuple(allow_host or ()), () if is_command else NOTEBOOKS)
+    viewer = open_viewer(read, config, workers)
+    if not is_command:
+        return viewer.wait()
     with viewer, until_stopped() as stopped, progress_of_others():  # waiting for requests is no progress
         for text in notes_on_access(config, viewer.port, viewer.others):
             note(text)
         print(viewer.address, flush=True)  # alone on its line, for scripts and for clicking
         if browser:
             viewer.open_browser()
+        viewer.wait()  # while the page says so
         stopped.wait()
     return None
 

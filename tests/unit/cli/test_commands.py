@@ -69,15 +69,6 @@ def test_inspect_summarises_a_folder_and_names_damaged_files(panther, cohort):
     assert "row 17" in panther("inspect", "feats", "--deep", "-j", 1, code=1)[1]
 
 
-def test_inspect_recognises_artefacts_and_duplicates(panther, cohort):
-    panther("prototypes", "feats", "-C", 2, "-o", "p.safetensors", "-j", 1)
-    panther(*embed())
-    kinds = {f: a["kind"] for f, a in strict_json(panther("inspect", ".", "--json")[0])["files"].items()}
-    assert (kinds["p.safetensors"], kinds["s.h5ad"]) == ("prototypes", "embeddings")
-    save(cohort / "000.npy")
-    assert "more than once" in panther("inspect", ".", code=1)[1]
-
-
 def test_convert_writes_then_keeps_also_inside_its_source(panther, cohort):
     arguments = ("convert", "feats", "-o", "feats/half", "--dtype", "float16", "-j", 1)
     assert "6 bags written" in panther(*arguments)[0]
@@ -94,18 +85,6 @@ def test_convert_goes_on_past_a_broken_bag_and_refuses_an_impossible_output(pant
     panther("convert", "feats", "-o", "p.npy", code=2)
     panther("convert", "feats", "-o", "other", "--to", "zarr", code=2)
     assert not (cohort / "other").exists()
-
-
-def test_prototypes_are_the_same_bytes_whoever_computes_them(panther, cohort):
-    arguments = ("prototypes", "feats", "-C", 3, "--sample", 100, "--passes", 1)
-    result = strict_json(panther(*arguments, "-o", "one.safetensors", "-j", 1, "--json")[0])
-    panther(*arguments, "-o", "two.safetensors", "-j", 2)
-    panther(*arguments, "-o", "seed.safetensors", "-j", 1, "--seed", 1)
-    one, two, seed = ((cohort / f"{name}.safetensors").read_bytes() for name in ("one", "two", "seed"))
-    assert one == two != seed
-    assert (result["prototypes"], result["dim"], result["slides"]) == (3, 6, 6)
-    assert sum(result["diagnostics"]["occupancy_share"]) == pytest.approx(1, abs=1e-4)
-    strict_json(panther(*arguments, "-C", 1, "-o", "single.safetensors", "-j", 1, "--json")[0])
 
 
 @pytest.mark.parametrize(
@@ -153,13 +132,6 @@ def test_a_request_that_makes_no_sense_is_refused_and_leaves_nothing(panther, co
     assert err
     assert sorted(cohort.rglob("*")) == before
     assert not os.path.isfile("/dev/null")
-
-
-def test_slide_images_are_no_feature_files(panther, shared_data):
-    out, _ = panther("inspect", shared_data / "slides", "-j", 1)
-    assert "slide images" in out
-    assert "not features" in out
-    assert "no feature files" in panther("prototypes", shared_data / "slides", "-o", "x.safetensors", code=2)[1]
 
 
 def test_train_refuses_prototypes_that_contradict_the_other_options(panther, cohort):

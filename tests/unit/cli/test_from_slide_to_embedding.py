@@ -38,18 +38,6 @@ def test_a_second_run_has_nothing_to_do_and_another_encoder_is_refused_before_th
     panther("slides", "slide.png", "-o", "other", "--slide-mpp", 0.5, "--steps", "features,paint", code=2)
 
 
-def test_an_encoder_without_weights_is_refused_before_the_work(slide, panther):
-    given = ("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "-j", 1)
-    (slide / "wrong.pth").write_bytes(b"no weights")
-    for wrong, words in (
-        (("--encoder", "ctranspath"), "`weights=FILE`"),
-        (("--encoder", "resnet50", "--weights", "wrong.pth"), "wrong.pth"),
-    ):
-        _, err = panther(*given, *wrong, code=2)
-        assert words in err
-    assert not (slide / "job").exists()
-
-
 def test_a_dry_run_with_an_encoder_estimates_its_bytes_and_time(slide, panther):
     command = ("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1, "--dry-run")
     told = strict_json(panther(*command, "--json")[0])

@@ -9,7 +9,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 import panther
-from panther.errors import InputError, check_number, check_whole, plain
+from panther.errors import InputError, check_whole, plain
 
 TISSUES = np.random.default_rng(0).normal(size=(3, 4)) * 3
 BAGS = {
@@ -43,16 +43,6 @@ def test_embeddings(prototypes, tmp_path):
     assert set(found.summary["k"]) == {1, 2}
 
 
-def test_choosing_their_number():
-    assert panther.choose_c(BAGS, (2, 4), seed=N(1)).recommended == panther.choose_c(BAGS, (2, 4), seed=1).recommended
-
-
-def test_training(tmp_path):
-    numbers = {"n_prototypes": N(2), "seed": N(3), "calibrate": N(2), "steps": N(2)}
-    model = panther.train(BAGS, TABLE, label="subtype", output=tmp_path / "model.safetensors", **numbers)
-    assert panther.predict(tmp_path / "model.safetensors", BAGS).table.equals(panther.predict(model, BAGS).table)
-
-
 def test_studies_and_splits():
     study = {"name": "s", "table": TABLE, "features": BAGS, "task": {"label": "subtype"}, "heads": ["probe"]}
     grid = {"n_prototypes": list(np.arange(2, 4)), "seeds": np.arange(1, 2), "splits": {"k": N(2)}, "bootstrap": N(0)}
@@ -71,12 +61,6 @@ def test_a_grid_search_over_a_range():
 def test_values_that_are_no_whole_numbers_are_refused(value):
     with pytest.raises(InputError, match=r"k: found .*, expected a whole number from 1 to 9"):
         check_whole("k", value, 1, 9)
-
-
-@pytest.mark.parametrize("value", [True, np.True_, np.float64("nan"), np.inf, "3"])
-def test_values_that_are_no_numbers_are_refused(value):
-    with pytest.raises(InputError, match=r"tau: found .*, expected a number"):
-        check_number("tau", value)
 
 
 def test_plain_numbers_are_found_inside():

@@ -1,15 +1,9 @@
 """Logs are never silent for long: one line per minute where standard error is no terminal."""
 
-import os
-import re
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
-from running import make_cohort
 
 from panther import progress
 from panther.progress import EVERY, CommandProgress, Phase, bar, log_progress, progress_of_others, track
@@ -64,14 +58,6 @@ def test_lines_come_while_a_phase_reports_nothing(
     assert capsys.readouterr().err == ""  # and none after the end
 
 
-def test_the_first_line_does_not_wait_for_a_minute(monkeypatch, capsys) -> None:
-    monkeypatch.setattr(progress, "FIRST", 0.05)
-    monkeypatch.setenv(EVERY, "60")
-    with log_progress("panther thinking"):
-        time.sleep(0.5)
-    assert len(capsys.readouterr().err.splitlines()) == 1
-
-
 @pytest.mark.parametrize(("every", "terminal"), [("0", False), ("0.05", True)])
 def test_there_are_no_lines_on_a_terminal_or_where_they_are_switched_off(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, every: str, terminal: bool
@@ -91,23 +77,3 @@ def test_a_terminal_has_a_bar_and_an_iteration_that_is_given_up_is_no_phase_any_
     assert [phase.what for phase in progress.CURRENT.phases] == ["letters"]
     items.close()
     assert progress.CURRENT.phases == []
-
-
-def test_a_command_writes_progress_lines_into_a_log(tmp_path: Path) -> None:
-    """The real command, its standard error a file; lines of the sort that a job of a cluster leaves, only more often."""
-    make_cohort(tmp_path)
-    arguments = ("prototypes", "feats", "-C", "2", "-o", "p.safetensors", "-j", "1")
-    with (tmp_path / "log").open("w") as log:
-        done = subprocess.run(
-            [sys.executable, "-m", "panther", *arguments],
-            cwd=tmp_path,
-            stderr=log,
-            stdout=subprocess.PIPE,
-            env=os.environ | {EVERY: "0.002"},
-        )
-    assert done.returncode == 0
-    lines = [line for line in (tmp_path / "log").read_text().splitlines() if not line.startswith("Note: ")]
-    assert lines
-    form = r"(panther prototypes: at work for .+|.+: \d+ of \d+( \(\d+%\), [\d.]+/\w+, .+ left|, at work for .+))"
-    assert [line for line in lines if not re.fullmatch(form, line)] == []
-    assert b"2 prototypes" in done.stdout

@@ -3,12 +3,9 @@
 import csv
 from pathlib import Path
 
-import numpy as np
 import pytest
 from five_tissues import generate
 from running import strict_json
-
-from panther.aggregators import aggregators
 
 
 @pytest.fixture(scope="module")
@@ -66,18 +63,6 @@ def test_compare_prototypes_reports_splits_in_text_json_and_a_picture(cohort, pr
     found = strict_json(panther("compare-prototypes", prototypes, tmp_path / "six.safetensors", "--json")[0])
     assert len(found["split"]) == 1
     assert found["appeared"] == found["vanished"] == []
-
-
-@pytest.mark.parametrize("method", aggregators.names())
-def test_every_method_embeds_a_cohort(method, cohort, prototypes, panther, tmp_path):
-    import anndata
-
-    panther("embed", cohort / "features", "-p", prototypes, "-o", tmp_path / "s.h5ad", "--method", method, "-j", 1)
-    table = anndata.read_h5ad(tmp_path / "s.h5ad")
-    assert table.n_obs == 24
-    assert np.isfinite(table.X).all()
-    statistics = {"pi", "mu", "sigma", "count", "std", "max", "top"}
-    assert set(table.var["statistic"].unique()) <= statistics
 
 
 def test_shift_reads_sites_from_embeddings(cohort, prototypes, panther, tmp_path):

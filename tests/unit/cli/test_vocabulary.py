@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from commands import invoke
-from panther.cli import build_app
+from panther.cli import build_app, command_of
 from panther.verbs import VERBS
 
 APP = build_app()
@@ -64,15 +64,6 @@ def test_an_option_takes_the_same_kind_of_value_everywhere():
     assert different == {}
 
 
-@pytest.mark.parametrize("word", ["--by", "--slide", "--site", "--patient", "--probe", "--mpp-table"])
-def test_ambiguous_option_names_are_not_used(word):
-    assert [command for command, known in OPTIONS.items() if word in known] == []
-
-
-def test_mpp_is_the_resolution_of_patches_and_only_slides_lays_patches():
-    assert [command for command, known in OPTIONS.items() if "--mpp" in known] == ["slides"]
-
-
 def test_an_available_gpu_is_used_by_default():
     defaults = {c: known["--device"].field_info.default for c, known in OPTIONS.items() if "--device" in known}
     assert {"embed", "prototypes", "train", "slides", "tissue-classifier"} <= set(defaults)
@@ -108,3 +99,9 @@ def test_commands_that_a_reader_may_type_have_these_options():
                     wrong.append(f"{page.relative_to(ROOT)}: {found[0]}")
     assert wrong == []
     assert checked > 100
+
+
+def test_the_help_has_no_line_breaks_of_the_source():
+    for verb in VERBS.values():
+        text = command_of(verb).__doc__.partition("\nReturns\n")[0]
+        assert not re.search(r"\n    \S.*\n    \S", text), verb.command

@@ -107,6 +107,26 @@ def test_an_edited_or_added_annotation_is_honoured_and_never_overwritten(
     assert not run(slides, tmp_path, (TissueStep(TissueSettings(min_area=20_000.0)), PatchStep(64))).ran
 
 
+def test_tissue_edited_in_the_viewer_moves_the_patches_and_back(slides: Path, tmp_path: Path) -> None:
+    run(slides, tmp_path)
+    path = tmp_path / "20x_64px_0px_overlap" / "patches" / "s0_patches.h5"
+    whole = np.asarray(read_coords(path).coords)
+    x, y = whole.min(0).tolist()
+    ring = [[x - 1, y - 1], [x + 1e6, y - 1], [x + 1e6, y + 300], [x - 1, y + 300], [x - 1, y - 1]]
+    area = {"type": "Feature", "geometry": {"type": "Polygon", "coordinates": [ring]}}
+    edits = tmp_path / "annotations" / "s0.geojson"
+    edits.parent.mkdir()
+    features = [area | {"properties": {"classification": {"name": name}}} for name in ("Ignore*", "Tumour")]
+    edits.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    run(slides, tmp_path)
+    cut = np.asarray(read_coords(path).coords)
+    assert 0 < len(cut) < len(whole)
+    assert (cut[:, 1] > y).all()
+    edits.unlink()
+    run(slides, tmp_path)
+    np.testing.assert_array_equal(np.asarray(read_coords(path).coords), whole)
+
+
 def test_the_picture_shows_the_contours(slides: Path, tmp_path: Path) -> None:
     run(slides, tmp_path)
     plain, drawn = (np.asarray(Image.open(tmp_path / d / "s0.png")).astype(int) for d in ("thumbnails", "contours"))

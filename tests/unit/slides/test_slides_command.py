@@ -146,7 +146,7 @@ def test_steps_can_be_run_one_after_the_other(slide: Path, tmp_path: Path) -> No
         (["--mag", "0"], "mag"),
         (["--overlap", "256"], "overlap"),
         (["--steps", "tissue,colour"], "steps"),
-        (["--slide-mpp", "896"], "slide_mpp"),
+        (["--slide-mpp", "896"], "--slide-mpp"),
         (["--slide-mpp-table", "none.csv"], "none.csv"),
         (["--tissue", "magic"], "magic"),
         (["--steps", "features", "--encoder", "unicorn"], "unicorn"),

@@ -3,7 +3,6 @@
 import os
 import pickle
 import random
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -61,8 +60,8 @@ def test_the_first_row_with_nan_or_infinity_is_named(tmp_path, layout, value):
     assert str(path) in problem
 
 
-@pytest.mark.parametrize("shape", [(5,), (2, 5, 3), (1, 1, 5, 3), ()])
-def test_features_of_another_rank_are_refused(tmp_path, shape):
+@pytest.mark.parametrize("shape", [(5,), (2, 5, 3), (1, 1, 5, 3), (), (5, 0), (0, 0)])
+def test_features_of_another_rank_or_without_columns_are_refused(tmp_path, shape):
     x = np.zeros(shape, np.float32)
     np.save(tmp_path / "a.npy", x)
     torch.save(torch.from_numpy(x), tmp_path / "a.pt")
@@ -72,28 +71,19 @@ def test_features_of_another_rank_are_refused(tmp_path, shape):
         h5(tmp_path / "a.h5", features=x),
         h5(tmp_path / "b.h5", feats=x),
     ):
-        expected = "one vector of 5 numbers" if shape == (5,) and path.suffix == ".h5" else str(shape)
-        assert expected in refusal(path)
+        refusal(path)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "uint8", "bool", "complex64", "longdouble"])
 def test_numbers_that_are_not_floating_point_are_refused(tmp_path, dtype):
     x = np.zeros((5, 3), dtype)
     np.save(tmp_path / "a.npy", x)
-    for path in (tmp_path / "a.npy", h5(tmp_path / "a.h5", features=x)):
-        assert "floating-point" in refusal(path)
-    if dtype == "longdouble":
-        return
-    torch.save(torch.from_numpy(x), tmp_path / "a.pt")
-    save_file({"features": torch.from_numpy(x)}, tmp_path / "a.safetensors")
-    assert "floating-point" in refusal(tmp_path / "a.pt")
-    assert "floating-point" in refusal(tmp_path / "a.safetensors")
-
-
-def test_features_without_columns_are_refused(tmp_path):
-    np.save(tmp_path / "a.npy", np.zeros((5, 0), np.float32))
-    refusal(tmp_path / "a.npy")
-    refusal(h5(tmp_path / "a.h5", features=np.zeros((0, 0), np.float32)))
+    paths = [tmp_path / "a.npy", h5(tmp_path / "a.h5", features=x)]
+    if dtype != "longdouble":
+        torch.save(torch.from_numpy(x), tmp_path / "a.pt")
+        save_file({"features": torch.from_numpy(x)}, tmp_path / "a.safetensors")
+        paths += [tmp_path / "a.pt", tmp_path / "a.safetensors"]
+    assert all("floating-point" in refusal(path) for path in paths)
 
 
 @pytest.mark.parametrize("shape", [(4, 2), (5, 3), (5,), (2, 5), (5, 5, 2)])
@@ -108,19 +98,15 @@ def test_coordinates_that_do_not_match_the_features_are_refused(tmp_path, shape)
 
 
 @pytest.mark.parametrize("encoder", [None, "uni"])
-def test_coordinates_behind_a_link_that_leads_nowhere_are_not_passed_over(tmp_path, encoder):
+def test_coordinates_behind_a_broken_link_are_not_passed_over_and_a_group_has_the_geometry(tmp_path, encoder):
     path = h5(tmp_path / "a.h5", features=X)
     with h5py.File(path, "r+") as file:
         file["coords"] = h5py.SoftLink("/nowhere")
         if encoder:
             file["features"].attrs["encoder"] = encoder
-    with pytest.raises(InputError, match="damaged"):
-        open_bag(path)
-
-
-def test_the_size_of_patches_is_read_also_where_coordinates_are_no_dataset(tmp_path):
-    path = h5(tmp_path / "a.h5", features=X)
+    refusal(path)
     with h5py.File(path, "r+") as file:
+        del file["coords"]
         file.create_group("coords").attrs.update(patch_size=256, patch_size_level0=512, target_magnification=20)
     bag = open_bag(path)
     assert (bag.format, bag.spec.size, bag.spec.size_level0, bag.spec.mpp) == ("trident", 256, 512, 0.5)
@@ -129,14 +115,13 @@ def test_the_size_of_patches_is_read_also_where_coordinates_are_no_dataset(tmp_p
 def test_slideflow_locations_that_are_damaged_or_do_not_match_are_refused(tmp_path):
     path, index = tmp_path / "a.pt", tmp_path / "a.index.npz"
     torch.save(torch.from_numpy(X), path)
-    np.savez(index, np.zeros((4, 2)))
-    refusal(path)
-    np.savez(index, other=np.zeros((5, 2)))
-    with pytest.raises(InputError, match=re.escape(str(index))):
-        open_bag(path)
-    index.write_bytes(b"PK\x03\x04 broken")
-    with pytest.raises(InputError, match=re.escape(str(index))):
-        open_bag(path)
+    for write_index in (
+        lambda: np.savez(index, np.zeros((4, 2))),
+        lambda: np.savez(index, other=np.zeros((5, 2))),
+        lambda: index.write_bytes(b"PK\x03\x04 broken"),
+    ):
+        write_index()
+        refusal(path)
 
 
 def test_other_files_are_refused_as_bags(tmp_path):
@@ -146,12 +131,15 @@ def test_other_files_are_refused_as_bags(tmp_path):
         (tmp_path / name).write_bytes(content)
         refusal(tmp_path / name)
     np.savez(tmp_path / "a.npz", x=np.zeros((3, 2), "f4"))
-    assert "archive of arrays" in refusal(tmp_path / "a.npz")
+    refusal(tmp_path / "a.npz")
     refusal(tmp_path)  # a folder
     refusal(tmp_path / "missing.h5")
     with h5py.File(tmp_path / "group.h5", "w") as file:
         file.create_group("features")
     refusal(tmp_path / "group.h5")
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (20, 4), }" + b" " * 20_000  # too long
+    (tmp_path / "b.npy").write_bytes(b"\x93NUMPY\x02\x00" + len(header).to_bytes(4, "little") + header + bytes(320))
+    assert "pickle" not in refusal(tmp_path / "b.npy")  # numpy advises to load pickles
 
 
 def test_a_file_of_coordinates_is_no_damaged_bag(tmp_path):
@@ -173,21 +161,6 @@ def test_a_truncated_file_is_refused_or_reads_as_it_was(tmp_path, layout):
         assert str(path) in read if isinstance(read, str) else np.array_equal(read, x)
     path.write_bytes(content[: len(content) // 2])
     refusal(path)
-
-
-@pytest.mark.filterwarnings("ignore:Detected pickle protocol")  # torch says so before it refuses
-@pytest.mark.parametrize("layout", ["npy", "safetensors", "CLAM pt", "CLAM pt, torch < 1.6"])
-def test_flipped_bytes_never_raise_anything_but_a_sentence(tmp_path, layout):
-    x, coords = features(60, 8)
-    path = write(tmp_path, layout, x, coords)
-    content, generator = path.read_bytes(), random.Random(0)
-    for _ in range(100):
-        broken = bytearray(content)
-        for _ in range(generator.choice([1, 3, 20])):
-            broken[generator.randrange(min(len(broken), 1200))] = generator.randrange(256)
-        path.write_bytes(broken)
-        read = sentence_or_rows(path)
-        assert not isinstance(read, str) or str(path) in read
 
 
 def test_a_damaged_compressed_chunk_is_named_when_it_is_read(tmp_path):
@@ -220,9 +193,3 @@ def test_a_file_that_is_still_being_written_is_not_called_damaged(tmp_path):
         writer.communicate("\n")
     assert "another process is writing" in sentence
     assert len(open_bag(path)) == 1
-
-
-def test_an_array_whose_header_is_too_long_is_refused_without_advice_to_load_pickles(tmp_path):
-    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (20, 4), }" + b" " * 20_000
-    (tmp_path / "a.npy").write_bytes(b"\x93NUMPY\x02\x00" + len(header).to_bytes(4, "little") + header + bytes(320))
-    assert "pickle" not in refusal(tmp_path / "a.npy")

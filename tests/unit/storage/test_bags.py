@@ -30,30 +30,26 @@ def features():
     return np.random.default_rng(0).normal(size=(30, 4)).astype("f4")
 
 
-def test_clams_root_is_one_bag_a_slide_with_its_coordinates(tmp_path, features):
+def test_clams_root_is_one_bag_a_slide_with_its_coordinates_and_a_note(tmp_path, features):
     for name in ("a", "b"):
         clam(tmp_path, name, features)
-    listing = list_bags(tmp_path)
+    with pytest.warns(UserWarning, match="2 slides"):
+        listing = list_bags(tmp_path)
     assert [ref.sample for ref in listing.refs] == ["a", "b"]
     assert listing.problems == {}
     assert all(ref.open().coords is not None for ref in listing.refs)
 
 
+@pytest.mark.filterwarnings("ignore:.*several files of the same features")
 def test_copies_that_differ_are_refused_by_name_and_the_other_slides_are_used(tmp_path, features):
-    clam(tmp_path, "same", features)
     clam(tmp_path, "other", features, copy=features + 1)
+    with pytest.raises(InputError, match=r"other.*h5_files.*pt_files"):
+        list_bags(tmp_path)
+    clam(tmp_path, "same", features)
     for listing in (list_bags(tmp_path), as_bags([tmp_path])):
         assert [ref.sample for ref in listing.refs] == ["same"]
         assert list(listing.problems) == ["other"]
-        assert "h5_files" in listing.problems["other"]
-        assert "pt_files" in listing.problems["other"]
     assert list(twice(tmp_path, {path: survey(path) for path in files_of(tmp_path)})) == ["other"]
-
-
-def test_a_folder_of_nothing_but_differing_copies_is_refused_whole(tmp_path, features):
-    clam(tmp_path, "other", features, copy=features[:, :3].copy())
-    with pytest.raises(InputError, match=r"more than once"):
-        list_bags(tmp_path)
 
 
 def numbers(names, rows=4):
@@ -100,20 +96,20 @@ def test_one_file_is_one_bag_and_arrays_in_a_list_are_named_by_their_position(tm
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("bags", "culprit"),
     [
-        (np.zeros((3, 2), "f4"), r"features: found ndarray, expected .* \[features\]"),
-        (Bag("a", torch.zeros(3, 2)), "features: found Bag"),
-        (3, "features: found int"),
+        (np.zeros((3, 2), "f4"), "features"),
+        (Bag("a", torch.zeros(3, 2)), "features"),
+        (3, "features"),
         ([np.zeros((2, 3, 2), "f4")], r"\(2, 3, 2\)"),
         ([np.zeros((3, 2), int)], "int64"),
-        ([Bag("a", torch.zeros(3, 2)), Bag("a", torch.zeros(3, 2))], "Two bags have the name 'a'"),
-        (["nowhere.h5"], "no such file"),
+        ([Bag("a", torch.zeros(3, 2)), Bag("a", torch.zeros(3, 2))], "'a'"),
+        (["nowhere.h5"], r"nowhere\.h5"),
     ],
 )
-def test_other_values_are_refused_as_lists_of_bags(given, sentence):
-    with pytest.raises(InputError, match=sentence):
-        as_bags(given)
+def test_other_values_are_refused_as_lists_of_bags(bags, culprit):
+    with pytest.raises(InputError, match=culprit):
+        as_bags(bags)
 
 
 @pytest.mark.parametrize("way", ["folder", "mapping of arrays"])

@@ -1,6 +1,7 @@
 """Slide embeddings on disk: AnnData that others open, and a plain .npz."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import anndata
@@ -14,10 +15,13 @@ from panther.errors import InputError
 from panther.storage.embeddings import (
     EmbeddingTable,
     check_embedding_path,
+    open_embeddings,
     read_vectors,
     read_weights,
     write_embeddings,
 )
+from panther.storage.slide_vectors import read_slide_vectors
+from panther.storage.survey import survey
 from panther.types import Prototypes
 
 C, D = 3, 2
@@ -133,22 +137,20 @@ def test_float16_states_its_error_and_the_statement_is_true(table, tmp_path):
         assert file["X"].id.get_storage_size() == 2 * table.vectors.size
 
 
-@pytest.mark.parametrize("value", [65_520.0, -1e6])
-def test_numbers_too_large_for_float16_are_refused_and_nothing_is_written(table, tmp_path, value):
-    table.vectors[2, 3] = value
-    with pytest.raises(InputError, match="too large for float16"):
-        write_embeddings(table, tmp_path / "s.h5ad", "float16")
+def test_numbers_too_large_for_float16_and_unknown_endings_are_refused(table, tmp_path):
+    for value in (65_520.0, -1e6):
+        table.vectors[2, 3] = value
+        with pytest.raises(InputError, match="dtype"):
+            write_embeddings(table, tmp_path / "s.h5ad", "float16")
+    for name in ("slides", "slides.csv", "slides.h5ad.gz"):
+        with pytest.raises(InputError, match=name):
+            check_embedding_path(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unknown_ending_is_refused(tmp_path):
-    for name in ("slides", "slides.csv", "slides.h5ad.gz"):
-        with pytest.raises(InputError, match=r"\.h5ad or \.npz"):
-            check_embedding_path(tmp_path / name)
-
-
-def test_vectors_are_read_as_they_were_written(table, tmp_path):
-    path = tmp_path / "slides.h5ad"
+@pytest.mark.parametrize("suffix", [".h5ad", ".zarr"])
+def test_vectors_are_read_as_they_were_written(table, tmp_path, suffix):
+    path = tmp_path / f"slides{suffix}"
     write_embeddings(table, path)
     samples, vectors, made_with = read_vectors(path)
     assert samples == table.samples
@@ -156,15 +158,54 @@ def test_vectors_are_read_as_they_were_written(table, tmp_path):
     assert made_with == table.prototypes.content_hash()
 
 
-@pytest.mark.parametrize("name", ["slides.h5ad", "slides.npz", "slides.csv"])
-def test_files_without_vectors_are_refused(tmp_path, name):
-    path = tmp_path / name
-    path.write_bytes(b"no embeddings")
-    with pytest.raises(InputError, match=name):
-        read_vectors(path)
-
-
 @pytest.mark.parametrize("read", [read_vectors, lambda path: read_weights(path, "site")])
-def test_a_missing_file_is_refused(tmp_path, read):
-    with pytest.raises(InputError, match=r"none\.h5ad: there is no such file; write embeddings"):
-        read(tmp_path / "none.h5ad")
+def test_files_without_vectors_and_missing_ones_are_refused(tmp_path, read):
+    for name in ("slides.h5ad", "slides.zarr", "slides.npz", "slides.csv", "none.h5ad", "none.zarr"):
+        if not name.startswith("none"):
+            (tmp_path / name).write_bytes(b"no embeddings")
+        with pytest.raises(InputError, match=name):
+            read(tmp_path / name)
+
+
+def test_a_zarr_is_what_the_h5ad_is_and_replaces_embeddings_only(table, clinical, tmp_path):
+    table = replace(table, clinical=clinical.set_index("slide_id"), weights=np.abs(table.weights))
+    path = tmp_path / "slides.zarr"
+    for _ in range(2):  # the second replaces the first
+        write_embeddings(table, path)
+        write_embeddings(table, path.with_suffix(".h5ad"))
+        assert json.loads((path / "zarr.json").read_text())["zarr_format"] == 3
+        zarr, h5ad = anndata.read_zarr(path), anndata.read_h5ad(path.with_suffix(".h5ad"))
+        pd.testing.assert_frame_equal(zarr.obs, h5ad.obs)
+        pd.testing.assert_frame_equal(zarr.var, h5ad.var)
+        np.testing.assert_array_equal(zarr.obsm["pi"], h5ad.obsm["pi"])
+    opened, other = open_embeddings(path), open_embeddings(path.with_suffix(".h5ad"))
+    assert (opened.columns, opened.settings, opened.mixtures) == (other.columns, other.settings, other.mixtures)
+    assert read_slide_vectors(path, "obsm/pi").vectors.shape == (4, C)
+    assert survey(path) == survey(path.with_suffix(".h5ad"))
+
+    store = tmp_path / "slide.zarr"  # of wsidata, or an image
+    (store / "images").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"slide\.zarr: found a folder"):
+        write_embeddings(table, store)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["slide.zarr", "slides.h5ad", "slides.zarr"]
+
+
+def test_a_zarr_that_cannot_be_finished_leaves_the_earlier_one(table, tmp_path):
+    path = tmp_path / "slides.zarr"
+    write_embeddings(table, path)
+    bad = replace(table, settings={"method": object()})
+    with pytest.raises(Exception, match="object"):
+        write_embeddings(bad, path)
+    assert read_vectors(path)[0] == table.samples
+    assert [p.name for p in tmp_path.iterdir()] == ["slides.zarr"]
+
+
+def test_a_damaged_zarr_is_one_line(table, tmp_path):
+    path = tmp_path / "slides.zarr"
+    write_embeddings(table, path)
+    (path / "X" / "zarr.json").write_text("{")
+    with pytest.raises(InputError, match=r"slides\.zarr"):
+        read_vectors(path)
+    shutil.rmtree(path / "X")
+    with pytest.raises(InputError, match=r"slides\.zarr"):
+        read_vectors(path)

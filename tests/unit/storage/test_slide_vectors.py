@@ -1,5 +1,6 @@
 """Vectors of slide encoders: every layout gives the same numbers, and errors name the file."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import h5py
@@ -15,32 +16,27 @@ NAMES = ["S1", "S2.svs", "S3"]
 X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
 
 
-def trident(folder: Path) -> Path:
-    for name, row in zip(NAMES, X, strict=True):
-        with h5py.File(folder / f"{name}.h5", "w") as file:
-            file["features"] = row
-            file["coords"] = np.zeros((7, 2), int)  # TRIDENT keeps those of the patches
-    return folder
+def one_each(write: Callable[[Path, np.ndarray], object], suffix: str) -> Callable[[Path], Path]:
+    """A file for each slide."""
+
+    def written(folder: Path) -> Path:
+        for name, row in zip(NAMES, X, strict=True):
+            write(folder / f"{name}{suffix}", row)
+        return folder
+
+    return written
 
 
-def stamp(folder: Path) -> Path:
-    for name, row in zip(NAMES, X, strict=True):
-        with h5py.File(folder / f"{name}.h5", "w") as file:
-            file["feats"] = row[None]
-            file.attrs.update(encoder="cobra", feat_type="slide")
-    return folder
+def trident(path: Path, row: np.ndarray) -> None:
+    with h5py.File(path, "w") as file:
+        file["features"] = row
+        file["coords"] = np.zeros((7, 2), int)  # TRIDENT keeps those of the patches
 
 
-def tensors(folder: Path) -> Path:
-    for name, row in zip(NAMES, X, strict=True):
-        torch.save(torch.from_numpy(row), folder / f"{name}.pt")
-    return folder
-
-
-def arrays(folder: Path) -> Path:
-    for name, row in zip(NAMES, X, strict=True):
-        np.save(folder / f"{name}.npy", row[None])
-    return folder
+def stamp(path: Path, row: np.ndarray) -> None:
+    with h5py.File(path, "w") as file:
+        file["feats"] = row[None]
+        file.attrs.update(encoder="cobra", feat_type="slide")
 
 
 def matrix(folder: Path) -> Path:
@@ -81,21 +77,23 @@ def h5ad(folder: Path) -> Path:
     return folder / "all.h5ad"
 
 
-LAYOUTS = (trident, stamp, tensors, arrays, matrix, npz, csv, parquet, lists, h5ad)
+LAYOUTS = {
+    "trident": one_each(trident, ".h5"),
+    "stamp": one_each(stamp, ".h5"),
+    "tensors": one_each(lambda path, row: torch.save(torch.from_numpy(row), path), ".pt"),
+    "arrays": one_each(lambda path, row: np.save(path, row[None]), ".npy"),
+    **{write.__name__: write for write in (matrix, npz, csv, parquet, lists, h5ad)},
+}
 
 
-@pytest.mark.parametrize("write", LAYOUTS, ids=lambda write: write.__name__)
-def test_every_layout_gives_the_same_vectors_under_the_same_names(write, tmp_path):
-    found = read_slide_vectors(write(tmp_path))
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_gives_the_same_vectors_under_the_same_names(layout, tmp_path):
+    found = read_slide_vectors(LAYOUTS[layout](tmp_path))
     order = np.argsort(found.names)
     assert [found.names[i] for i in order] == ["S1", "S2", "S3"]  # endings of slides are no part of their names
     np.testing.assert_allclose(found.vectors[order], X, rtol=1e-6)
     assert not found.problems
-
-
-def test_files_that_say_it_name_their_encoder_and_level(tmp_path):
-    found = read_slide_vectors(stamp(tmp_path))
-    assert (found.encoder, found.level) == ("cobra", "slide")
+    assert (found.encoder, found.level) == (("cobra", "slide") if layout == "stamp" else (None, None))
 
 
 def test_a_key_selects_any_obsm_of_an_h5ad(tmp_path):
@@ -105,7 +103,7 @@ def test_a_key_selects_any_obsm_of_an_h5ad(tmp_path):
     data.write_h5ad(tmp_path / "a.h5ad")
     for key in ("obsm/X_titan", "X_titan"):
         np.testing.assert_array_equal(read_slide_vectors(tmp_path / "a.h5ad", key).vectors, X)
-    with pytest.raises(InputError, match=r"no 'X_prism'; did you mean|known are X, obsm/X_titan"):
+    with pytest.raises(InputError, match="X_prism"):
         read_slide_vectors(tmp_path / "a.h5ad", "X_prism")
 
 
@@ -116,45 +114,38 @@ def test_a_bad_vector_is_a_problem_and_the_others_are_kept(tmp_path):
     pd.concat([frame, frame.iloc[:1]]).to_csv(tmp_path / "all.csv", index=False)
     found = read_slide_vectors(tmp_path / "all.csv")
     assert found.names == ["S3"]
-    assert "2 vectors; keep one" in found.problems["S1"]
-    assert "NaN" in found.problems["S2"]
+    assert set(found.problems) == {"S1", "S2"}  # two vectors, and NaN
 
 
 def test_vectors_of_another_length_are_problems(tmp_path):
-    trident(tmp_path)
+    LAYOUTS["trident"](tmp_path)
     np.save(tmp_path / "S4.npy", np.zeros(9, np.float32))
     found = read_slide_vectors(tmp_path)
-    assert "has 9 numbers, those of the others 4" in found.problems["S4"]
+    assert set(found.problems) == {"S4"}
     np.save(tmp_path / "S5.npy", np.zeros(9, np.float32))
     np.save(tmp_path / "S6.npy", np.zeros(9, np.float32))
-    with pytest.raises(InputError, match="one slide encoder"):
+    with pytest.raises(InputError, match="9"):
         read_slide_vectors(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("make", "culprit"),
     [
-        (lambda f: f / "nowhere", "no such file or folder of slide vectors"),
-        (lambda f: f, "no file with the vector"),
-        (lambda f: np.save(f / "a.npy", X) or f / "a.npy", r"a\.npy: no names"),
-        (lambda f: np.save(f / "a.npy", X) or f, r"a\.npy: found \(3, 4\)"),
+        (lambda f: f / "nowhere", "nowhere"),
+        (lambda f: f, "."),
+        (lambda f: np.save(f / "a.npy", X) or f / "a.npy", r"a\.npy"),
+        (lambda f: np.save(f / "a.npy", X) or f, r"a\.npy: .*\(3, 4\)"),
         (lambda f: (f / "a.npy").write_bytes(b"\x93NUMPY") and f, r"a\.npy"),
         (lambda f: (f / "a.h5").write_bytes(b"no") and f, r"a\.h5"),
-        (lambda f: (f / "a.h5ad").write_bytes(b"no") and f / "a.h5ad", "not a readable .h5ad"),
-        (
-            lambda f: table().assign(site="x").to_csv(f / "a.csv") or f / "a.csv",
-            "'site' holds no numbers.*`a.csv#COLUMN`",
-        ),
-        (
-            lambda f: table()[["f0", "f1"]].to_csv(f / "a.csv", index=False) or f / "a.csv",
-            "no column of names.*`FILE#COLUMN`",
-        ),
-        (lambda f: table()[["slide_id"]].to_csv(f / "a.csv", index=False) or f / "a.csv", "no column of numbers"),
-        (lambda f: (f / "a.xlsx").write_text("x") and f / "a.xlsx", "no known layout"),
+        (lambda f: (f / "a.h5ad").write_bytes(b"no") and f / "a.h5ad", r"a\.h5ad"),
+        (lambda f: table().assign(site="x").to_csv(f / "a.csv") or f / "a.csv", "'site'"),
+        (lambda f: table()[["f0", "f1"]].to_csv(f / "a.csv", index=False) or f / "a.csv", r"a\.csv"),
+        (lambda f: table()[["slide_id"]].to_csv(f / "a.csv", index=False) or f / "a.csv", r"a\.csv"),
+        (lambda f: (f / "a.xlsx").write_text("x") and f / "a.xlsx", r"a\.xlsx"),
     ],
 )
-def test_other_files_are_refused_as_vectors(make, words, tmp_path):
-    with pytest.raises(InputError, match=words):
+def test_other_files_are_refused_as_vectors(make, culprit, tmp_path):
+    with pytest.raises(InputError, match=culprit):
         read_slide_vectors(make(tmp_path))
 
 

@@ -26,8 +26,9 @@ from panther.storage.readers.h5_storage import local_dataset
 from panther.types import Bag, Rows
 
 H5_SUFFIXES = (".h5", ".hdf5")
+STORE = ".zarr"  # a folder that is one file to its users: wsidata's features, or an OME-Zarr image
 # a damaged file with one of these endings is a damaged bag
-BAG_SUFFIXES = (*H5_SUFFIXES, ".pt", ".pth", ".npy", ".safetensors")
+BAG_SUFFIXES = (*H5_SUFFIXES, ".pt", ".pth", ".npy", ".safetensors", STORE)
 
 NOT_THE_FILE = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN)  # short of memory or handles, not damage
 NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -87,9 +88,9 @@ def open_bag(path: Path | str, *, encoder_name: str | None = None, allow_mixed_r
     Parameters
     ----------
     path : path
-        File of TRIDENT, CLAM or STAMP, or a `.npy`, `.pt` or `.safetensors` file, recognised by its content.
+        File of TRIDENT, CLAM or STAMP, a `.npy`, `.pt` or `.safetensors` file, or a store of wsidata (`.zarr`), recognised by its content.
     encoder_name : str, optional
-        Encoder of the features, if the file names another or none.
+        Encoder of the features, if the file names another or none; of a store with several tables the one to use.
     allow_mixed_resolution : bool, default=False
         Whether the patches may be combined with prototypes, models and slides of another resolution.
 
@@ -108,10 +109,31 @@ def open_bag(path: Path | str, *, encoder_name: str | None = None, allow_mixed_r
     """
     path = Path(path)
     with error_context(path):
-        content = FileContent(path, first_bytes(path))
-        with reading():
-            bag = _read(content)
+        bag = _read_store(path, encoder_name) if is_store(path) else _read_file(path)
     return replace(bag, encoder=encoder_name or bag.encoder, allow_mixed_resolution=allow_mixed_resolution)
+
+
+def is_store(path: Path) -> bool:
+    """Whether it is a folder of zarr."""
+    return path.suffix.lower() == STORE and path.is_dir()
+
+
+def _read_store(path: Path, encoder_name: str | None) -> Bag:
+    from panther.storage.readers.wsidata import read_store
+
+    try:
+        with reading():
+            return read_store(path, encoder_name)
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:  # a broken store may raise anything
+        raise InputError(f"the store is damaged ({first_sentence(error)}); write it again") from error
+
+
+def _read_file(path: Path) -> Bag:
+    content = FileContent(path, first_bytes(path))
+    with reading():
+        return _read(content)
 
 
 def _read(content: FileContent) -> Bag:

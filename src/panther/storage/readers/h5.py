@@ -5,7 +5,7 @@ attributes. PANTHER's published data: `features` (1, N, d). STAMP: `feats` (N, d
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from panther.rows import check_coords_shape
 from panther.storage.files import first_sentence
 from panther.storage.readers.base import FileContent, check_numbers, mapped, readers
 from panther.storage.readers.h5_storage import ChunkOffsets, StoredBytes, check_storage, chunk_offsets
-from panther.types import Bag, PatchSpec, Rows
+from panther.storage.trident import ALL_COORDS
+from panther.types import Bag, PatchSpec, Population, Rows
 
 
 def text(value: Any) -> str | None:
@@ -34,7 +35,14 @@ def h5_bag(file: FileContent, name: str, spec: PatchSpec, encoder: str | None) -
     if coords is not None:
         check_storage(coords)
         check_coords_shape("coords", coords.shape, int(features.shape[0]))
-    return Bag(file.slide_id, features, None if coords is None else Coordinates(file.path), spec, encoder)
+    places = None if coords is None else Coordinates(file.path)
+    every = None if places is None else file.dataset(ALL_COORDS)
+    population = None
+    if every is not None:
+        check_storage(every)
+        check_coords_shape(ALL_COORDS, every.shape, total := max(int(every.shape[0]), int(features.shape[0])))
+        population = Population(total, Coordinates(file.path, ALL_COORDS))
+    return Bag(file.slide_id, features, places, spec, encoder, population=population)
 
 
 def h5_rows(path: Path, dataset: Any) -> Rows:
@@ -65,13 +73,14 @@ class Coordinates:
     """Coordinates, read when called."""
 
     path: Path
+    name: str = "coords"
 
     def __call__(self) -> Tensor:
         """Return (N, 2)."""
         import h5py
 
         with reading(), h5py.File(self.path, "r") as file:
-            array = file["coords"][...]
+            array = file[self.name][...]
         return torch.from_numpy(array.reshape(-1, 2).astype(np.float64 if array.dtype.kind == "f" else np.int64))
 
 
@@ -177,7 +186,10 @@ def trident(file: FileContent) -> Bag | None:
     name = text(attributes.get("encoder"))
     if name == "ctranspath" and not OURS & set(attributes):
         name = "chief-ctranspath"  # TRIDENT's ctranspath has the weights of CHIEF
-    return h5_bag(file, "features", _spec(dict(file.geometry)), name)
+    digests = [text(attributes[key]) or "" for key in ("weights", "transform") if key in attributes]
+    bag = h5_bag(file, "features", _spec(dict(file.geometry)), name)
+    checkpoint = text(attributes.get("checkpoint")) or "-".join(digest[:12] for digest in digests)
+    return replace(bag, checkpoint=checkpoint or None)
 
 
 @readers.register("clam")
