@@ -4,7 +4,7 @@
 on a GPU, beside float32 and beside TRIDENT's loop (autocast to float16 in batches of 64).
 
 ONNX Runtime (with onnx, onnxscript) and OpenVINO are measured where they are installed;
-torch.compile with `--compile`, which takes minutes and needs a C++ compiler.
+`--compile` needs a C++ compiler.
 """
 
 import argparse
@@ -12,37 +12,24 @@ import copy
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 import _harness as harness
 from panther.encoders import load_encoder
 from panther.encoders._base import normalise
+from panther.encoders.loading import _with_weights, find_recipe
 from panther.machine import cores
 
 PATCHES, ROUNDS = 48, 3
 Network = Callable[[Tensor], Tensor]
-
-
-def folded(model: nn.Module) -> nn.Module:
-    """Batch norms folded into the convolutions before them."""
-    model = copy.deepcopy(model)
-    for part in model.modules():
-        names = [name for name, _ in part.named_children()]
-        for first, second in pairwise(names):
-            convolution, norm = getattr(part, first), getattr(part, second)
-            if isinstance(convolution, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
-                setattr(part, first, fuse_conv_bn_eval(convolution, norm))
-                setattr(part, second, getattr(norm, "act", nn.Identity()))  # timm's norm holds its activation
-    return model.to(memory_format=torch.channels_last)
 
 
 def of_onnx(model: nn.Module, example: Tensor, folder: Path) -> dict[str, Network]:
@@ -145,20 +132,22 @@ def main() -> None:
 
         return run
 
-    model = encoder.model
+    model = _with_weights(find_recipe("lite0"), None).eval().to(memory_format=torch.channels_last)
+    as_before = replace(encoder, model=model)
     example = normalise(torch.tensor(pixels[:8]), encoder.about.mean, encoder.about.std)
     with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
-        networks = {"torch, all threads on a batch": model, "the same, batch norms folded": folded(model)}
+        networks: dict[str, Network] = {"torch, all threads on a batch": model}
+        networks["the same, batch norms folded"] = encoder.model
         networks["the same, bfloat16"] = lambda x: torch.autocast("cpu", torch.bfloat16)(model)(x).float()
-        if arguments.compile:
-            networks["torch.compile"] = torch.compile(folded(model))
         networks |= of_onnx(model, example, Path(folder))
         sides = {
             f"{name}, batch {batch}": whole(network, batch) for name, network in networks.items() for batch in (2, 8)
         }
-        sides["panther: one piece per core, batch 8"] = lambda: torch.cat(
-            [encoder(pixels[i : i + 8]) for i in range(0, PATCHES, 8)]
-        )
+        pieces = {"one piece per core, batch norms not folded": as_before, "panther: one piece per core": encoder}
+        if arguments.compile:
+            pieces["the same, compiled"] = encoder.compile(8)
+        for name, one in pieces.items():
+            sides[name] = lambda one=one: torch.cat([one(pixels[i : i + 8]) for i in range(0, PATCHES, 8)])
         double = copy.deepcopy(model).double()
         exact = whole(lambda x: double(x.double()), 8)()
         errors = {name: float((side() - exact).abs().max() / exact.abs().max()) for name, side in sides.items()}

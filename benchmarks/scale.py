@@ -60,6 +60,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="of the part slides")
     parser.add_argument("--encoder", default="lite0", help="of the part slides; random weights")
     parser.add_argument("--slides", type=int, default=18, help="of the part slides")
+    parser.add_argument("--patches", type=int, default=15_000, help="per slide, of the part slides")
     parser.add_argument("--tissue", type=Path, help="a slide whose tissue is used; default: of ../shared, else noise")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
     options = parser.parse_args()
@@ -88,7 +89,7 @@ def main() -> None:
     if "slides" in parts:
         from _scale_slides import TISSUE, end_to_end
 
-        slides, patches = (2, 60) if quick else (options.slides, 15_000)
+        slides, patches = (2, 300) if quick else (options.slides, options.patches)
         end_to_end(options.encoder, options.device, slides, patches, options.tissue or TISSUE)
 
 

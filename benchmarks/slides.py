@@ -1,6 +1,7 @@
 """Patches a second: decoding, and decoding with a cheap encoder, beside a straightforward OpenSlide loop; or an encoder on a GPU.
 
-`python benchmarks/slides.py` needs OpenSlide and, for real tissue, ../shared/data (else noise is compressed, which is harder).
+`python benchmarks/slides.py` needs OpenSlide and, for real tissue, ../shared/data (else noise is compressed, which is harder);
+fastslide (`pip install fastslide`) is measured where it is installed.
 `python benchmarks/slides.py --peer lazy/bin/python` puts LazySlide beside it, in an environment of its own (it pins other versions):
 `python3 -m venv lazy && lazy/bin/pip install lazyslide`.
 `python benchmarks/slides.py --device cuda` measures a ViT-L in bfloat16 as a part of the rate of plain matrix products; it needs no
@@ -16,6 +17,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -49,6 +52,9 @@ def mosaic(path: Path) -> None:
             file.write(np.ascontiguousarray(full[::step, ::step]), subfiletype=int(level > 0), **options)
 
 
+Loop = Callable[[Path, np.ndarray, int], np.ndarray]
+
+
 def plain_loop(path: Path, coords: np.ndarray, side: int) -> np.ndarray:
     """What one writes with OpenSlide: open, read from the level that suits best, drop alpha, resize where needed."""
     from openslide import OpenSlide
@@ -62,10 +68,29 @@ def plain_loop(path: Path, coords: np.ndarray, side: int) -> np.ndarray:
         return np.stack([np.asarray(p) for p in small])
 
 
-def loop_in_processes(pool: Executor, path: Path, coords: np.ndarray, side: int, batch: int = 32) -> int:
-    """The same loop in as many processes as ours, a batch at a time, the pixels handed back."""
+def fastslide_loop(path: Path, coords: np.ndarray, side: int) -> np.ndarray:
+    """The same with fastslide, and a cache of decoded tiles as large as ours."""
+    from fastslide import FastSlide
+    from PIL import Image
+
+    slide = FastSlide.from_file_path(path, cache=128 * 2**20)
+    level = slide.get_best_level_for_downsample(side / PATCH + 0.01)
+    factor = slide.level_downsamples[level]
+    size = round(side / factor)
+    places = ((round(int(x) / factor), round(int(y) / factor)) for x, y in coords)
+    patches = (np.asarray(slide.read_region(place, level, (size, size)).numpy()) for place in places)
+    if size == PATCH:
+        return np.stack([p.copy() for p in patches])
+    return np.stack([np.asarray(Image.fromarray(p).resize((PATCH, PATCH), Image.Resampling.LANCZOS)) for p in patches])
+
+
+LOOPS = {"loop": plain_loop, "fastslide": fastslide_loop}  # left out where it is not installed
+
+
+def loop_in_processes(pool: Executor, loop: Loop, path: Path, coords: np.ndarray, side: int, batch: int = 32) -> int:
+    """A loop in as many processes as ours, a batch at a time, the pixels handed back."""
     parts = [coords[i : i + batch] for i in range(0, len(coords), batch)]
-    return sum(len(p) for p in pool.map(plain_loop, [path] * len(parts), parts, [side] * len(parts)))
+    return sum(len(p) for p in pool.map(loop, [path] * len(parts), parts, [side] * len(parts)))
 
 
 def plain_features(path: Path, coords: np.ndarray, side: int, encoder: Any) -> torch.Tensor:
@@ -142,7 +167,10 @@ def decoding(path: Path, patches: int, ask: Ask | None) -> None:
     from panther.machine import cores
     from panther.slides import open_slide, patch_spec
 
-    header = ["256 px, patches/s", "patches", "OpenSlide loop", f"OpenSlide loop, {cores()} processes"]
+    loops = {name: loop for name, loop in LOOPS.items() if name == "loop" or find_spec(name) is not None}
+    titles = {"loop": "OpenSlide", "fastslide": "fastslide"}
+    header = ["256 px, patches/s", "patches"]
+    header += [part for name in loops for part in (f"{titles[name]} loop", f"{titles[name]} loop, {cores()} processes")]
     header += ["panther, one process", f"panther, {cores()} workers"]
     header += ["LazySlide, iterator", f"LazySlide, {cores()} workers"] if ask else []
     rows, ratios = [], []
@@ -157,12 +185,12 @@ def decoding(path: Path, patches: int, ask: Ask | None) -> None:
             Decoder(Preprocess(PATCH, PATCH), 32, cores()) as there,
             ProcessPoolExecutor(cores(), get_context("forkserver")) as pool,
         ):
-            sides: dict[str, Callable[[], Any]] = {
-                "loop": lambda c=coords, s=side: plain_loop(path, c, s),
-                "loops": lambda c=coords, s=side, p=pool: loop_in_processes(p, path, c, s),
-                "one": cold_rounds(here, path, mpp0, spec, coords),
-                "all": cold_rounds(there, path, mpp0, spec, coords),
-            }
+            sides: dict[str, Callable[[], Any]] = {}
+            for name, loop in loops.items():
+                sides[name] = partial(loop, path, coords, side)
+                sides[f"{name}s"] = partial(loop_in_processes, pool, loop, path, coords, side)
+            sides["one"] = cold_rounds(here, path, mpp0, spec, coords)
+            sides["all"] = cold_rounds(there, path, mpp0, spec, coords)
             if ask is not None:
                 ask("open", slide=str(path), mpp=mpp0)
                 patches = len(coords)
@@ -170,7 +198,8 @@ def decoding(path: Path, patches: int, ask: Ask | None) -> None:
                     sides[way] = lambda w=way, n=patches: ask(w, patches=n, workers=cores())
             seconds = harness.interleaved(sides, ROUNDS)
         rates = {name: len(coords) / took for name, took in seconds.items()}
-        pairs = [("the loop, one process each", "one", "loop"), ("the loop in as many processes", "all", "loops")]
+        pairs = [(f"{titles[name]}, one process each", "one", name) for name in loops]
+        pairs += [(f"{titles[name]} in as many processes", "all", f"{name}s") for name in loops]
         if ask is not None:
             pairs += [
                 ("LazySlide's iterator, one process each", "one", "iterate"),

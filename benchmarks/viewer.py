@@ -30,7 +30,7 @@ from panther.viewer.tiles.pyramid import Pyramid
 OVERLAY_MS, TIMES_DEEPZOOM, FIRST_SECONDS, GROWTH = 20.0, 1.3, 1.0, 1.1  # what is aimed at
 CLIENTS = (1, 4)
 TURN = 16  # tiles
-PLACES = {"base": "/tiles/{}/{{}}/{{}}/{{}}.jpg", "overlay": "/layers/{}/prototypes/{{}}/{{}}/{{}}.png"}
+PLACES = {"base": "/tiles/{}/{{}}/{{}}/{{}}.jpg", "overlay": "/layers/{}/prototypes/{{}}/{{}}/{{}}.png?style=light"}
 Tile = tuple[int, int, int]  # zoom, x, y
 
 
@@ -54,6 +54,14 @@ class Browser:
         answer = self._connection.getresponse()
         answer.read()
         self._cookie = (answer.getheader("Set-Cookie") or "").split(";")[0]
+        while self._status("/api/contents") == 503:  # the page is there before the folder is read
+            time.sleep(0.1)
+
+    def _status(self, path: str) -> int:
+        self._connection.request("GET", path, headers={"Cookie": self._cookie})
+        answer = self._connection.getresponse()
+        answer.read()
+        return answer.status
 
     def get(self, path: str) -> bytes:
         self._connection.request("GET", path, headers={"Cookie": self._cookie})

@@ -3,11 +3,14 @@
 import copy
 import logging
 import os
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -17,12 +20,15 @@ from torch import Tensor, nn
 from panther.errors import InputError
 from panther.machine import cores
 from panther.registry import Registry
+from panther.store import hash_of
 
 logger = logging.getLogger(__name__)
+_COMPILING = threading.Lock()
 
 PER_CORE = 2  # patches that a core encodes at once: what fits its caches
 # patches times parameters: 200,000 patches of a ViT-L, 55,000 of a ViT-g (benchmarks/encode.py --device cuda)
 WORTH_COMPILING = 6e13
+COMPILED = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "panther" / "compiled"
 RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
@@ -51,6 +57,10 @@ class EncoderInfo:
     def public(self) -> dict[str, Any]:
         """Facts for a table or JSON."""
         return {field.name: getattr(self, field.name) for field in fields(EncoderInfo)}
+
+    def transform(self) -> str:
+        """Digest of how pixels become the network's input."""
+        return hash_of([self.size, self.resize or self.size, self.interpolation, self.mean, self.std])
 
 
 @dataclass(frozen=True)
@@ -95,15 +105,19 @@ class Encoder:
     model: nn.Module
     weights: str  # fingerprint of the weights
     device: torch.device
-    precision: str = "float32"  # type of the weights: float32, bfloat16 or float16
+    precision: str = (
+        "float32"  # type of the weights: float32, bfloat16, float16, or float8 (of products; else bfloat16)
+    )
     falls_back: bool = False  # bfloat16 is used where float16 overflows
     compiled: Callable[[Tensor], Tensor] | None = None  # the network for batches of `batch` patches
     batch: int = 0
+    reference: "Encoder | None" = None  # the same in float16, which features of float8 are compared with
 
     def public(self) -> dict[str, str]:
         """Attributes of a file of its features."""
         precision = self.precision if self.compiled is None else f"{self.precision} compiled"
-        return {"encoder": self.about.name, "weights": self.weights, "precision": precision}
+        transform = self.about.transform()
+        return {"encoder": self.about.name, "weights": self.weights, "transform": transform, "precision": precision}
 
     def in_bfloat16(self) -> "Encoder":
         """The same network with the range of float32, an eighth of float16's digits."""
@@ -112,7 +126,16 @@ class Encoder:
 
     def compile(self, batch: int) -> "Encoder":
         """The same network compiled for batches of this size; unchanged where compiling fails (no C compiler, for example)."""
-        faster = replace(self, compiled=torch.compile(self.model, dynamic=False), batch=batch)
+        with suppress(OSError):  # in the temporary folder a restart of the machine would lose what was compiled
+            COMPILED.mkdir(parents=True, exist_ok=True)
+            os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(COMPILED))
+        network = torch.compile(self.model, dynamic=False)
+
+        def one_at_a_time(x: Tensor) -> Tensor:
+            with _COMPILING:  # torch fails where one thread calls a compiled network while another one compiles
+                return network(x)
+
+        faster = replace(self, compiled=one_at_a_time, batch=batch)
         try:
             faster(np.zeros((batch, self.about.size, self.about.size, 3), np.uint8))
         except Exception as error:  # the network works without the compiler
@@ -121,10 +144,12 @@ class Encoder:
         return faster
 
     def pays_to_compile(self, patches: int) -> bool:
-        """Whether compiling (9 to 26 s, 2 to 6 s from torch's cache) saves more time than it takes."""
+        """Whether compiling saves more time than it takes: 9 to 26 s on a GPU, 2 to 6 s from torch's cache; float8 is slow without."""
         if self.compiled is not None or self.device.type != "cuda" or self.precision == "float32":
             return False
-        return patches * sum(p.numel() for p in self.model.parameters()) >= WORTH_COMPILING
+        return (
+            self.precision == "float8" or patches * sum(p.numel() for p in self.model.parameters()) >= WORTH_COMPILING
+        )
 
     @torch.inference_mode()
     def __call__(self, patches: np.ndarray | Tensor) -> Tensor:
@@ -147,13 +172,14 @@ class Encoder:
 
     @torch.inference_mode()
     def _encode(self, pixels: Tensor) -> Tensor:
-        x = normalise(pixels, self.about.mean, self.about.std).to(getattr(torch, self.precision))
-        if self.compiled is None or len(x) > self.batch:
-            features: Tensor = self.model(x)
-            return features
-        missing = self.batch - len(x)  # in the last batch of a slide; another shape would be compiled again
-        full = torch.cat([x, x[:1].expand(missing, -1, -1, -1)]) if missing else x
-        return self.compiled(full)[: len(x)]
+        dtype = torch.bfloat16 if self.precision == "float8" else getattr(torch, self.precision)
+        count, network = len(pixels), cast(Callable[[Tensor], Tensor], self.model)
+        if self.compiled is not None and count <= self.batch:
+            network = self.compiled
+            # the last batch of a slide is filled up: another shape, or layout in memory, would be compiled again
+            pixels = torch.cat([pixels, pixels[:1].expand(self.batch - count, -1, -1, -1)])
+        features: Tensor = network(normalise(pixels, self.about.mean, self.about.std).to(dtype))
+        return features[:count]
 
 
 def fetch(features: Tensor) -> Callable[[], Tensor]:

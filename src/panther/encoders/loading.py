@@ -1,24 +1,27 @@
 """From an encoder's name to a network with its weights: registered encoders, those of timm, the user's."""
 
+import copy
 import hashlib
 import importlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from panther.encoders._base import IMAGENET, Encoder, EncoderEntry, encoders
 from panther.encoders.weights import checked, find_weights, resampled_positions, tensors_in, without_prefix
 from panther.errors import InputError, check_choice, note, require_packages, suggestion
 from panther.storage.tensors import read_network_weights
 
-PRECISIONS = ("auto", "float32", "bfloat16", "float16")
+PRECISIONS = ("auto", "float32", "bfloat16", "float16", "float8")
 
 
 @dataclass(frozen=True)
@@ -35,22 +38,32 @@ def load_encoder(
 ) -> Encoder:
     """Encoder of that name (`uni`, `timm:NAME`, `module.path:factory`) with weights of a file, a package or the hub.
 
-    ``precision`` is the type of the weights: float32, bfloat16, float16, or auto, which is float16 on a GPU (bfloat16 where that overflows)
-    and float32 elsewhere. With ``seed`` the weights are random: for tests and measurements of speed.
+    ``precision`` is the type of the weights: float32, bfloat16, float16, float8 (see `panther.encoders.float8`), or auto, which is float16
+    on a GPU (bfloat16 where that overflows) and float32 elsewhere. With ``seed`` the weights are random: for tests and measurements of speed.
     """
     check_choice("precision", precision, PRECISIONS)
-    recipe = find_recipe(name)
+    recipe, target = find_recipe(name), torch.device(device)
+    if precision == "float8":
+        from panther.encoders.float8 import check_float8
+
+        check_float8(target)
     if seed is not None:
         torch.manual_seed(seed)
         model = recipe.build()
     else:
         model = _with_weights(recipe, weights)
-    target = torch.device(device)
     model = model.float().eval().requires_grad_(False).to(target)
     weights_hash, is_auto = fingerprint(model), precision == "auto"
+    model = without_batch_norms(model, recipe.about.size)
     if is_auto:
         precision = "float16" if target.type == "cuda" else "float32"
     model = model.to(memory_format=torch.channels_last)
+    if precision == "float8":
+        from panther.encoders.float8 import with_float8_products
+
+        half = Encoder(recipe.about, copy.deepcopy(model).half(), weights_hash, target, "float16")
+        model = with_float8_products(model, name)
+        return replace(half, model=model, precision="float8", reference=half)
     encoder = Encoder(recipe.about, model.to(getattr(torch, precision)), weights_hash, target, precision, is_auto)
     if precision == "float32":
         return encoder
@@ -62,6 +75,26 @@ def load_encoder(
         note(f"encoder {name!r} computes in float32: {error}")
         return replace(encoder, model=model.float(), precision="float32")
     return encoder
+
+
+@torch.no_grad()
+def without_batch_norms(model: nn.Module, size: int) -> nn.Module:
+    """The network with batch norms folded into the convolutions before them; itself where that is not the same function.
+
+    Neighbours in a module need not be neighbours in the computation, so the features of a picture of noise are compared.
+    """
+    if not any(isinstance(module, nn.BatchNorm2d) for module in model.modules()):
+        return model
+    folded = copy.deepcopy(model)
+    for module in folded.modules():
+        for (first, convolution), (second, norm) in pairwise(list(module.named_children())):
+            if isinstance(convolution, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
+                setattr(module, first, fuse_conv_bn_eval(convolution, norm))
+                setattr(module, second, getattr(norm, "act", nn.Identity()))  # timm's norms hold their activation
+    noise = torch.rand(1, 3, size, size, generator=torch.Generator().manual_seed(0))
+    noise = noise.to(next(model.parameters()))
+    before, after = model(noise), folded(noise)
+    return folded if bool((after - before).norm() < 1e-4 * before.norm()) else model
 
 
 def find_recipe(name: str) -> EncoderRecipe:

@@ -26,6 +26,7 @@ DTYPES: dict[str, np.dtype] = {"float16": np.dtype(np.float16), "float32": np.dt
 BATCH = {"cuda": 256, "cpu": max(8, PER_CORE * cores())}
 CHUNK = 16  # patches per task
 AHEAD = 3  # batches that are decoded before they are encoded
+COMPARED = 1024  # patches on which float8 is compared with float16
 PRELOAD = ("panther.encoders.pipeline", "panther.slides")
 
 
@@ -227,6 +228,7 @@ class Pipeline:
         # called with the number of patches of every encoded batch
         self.on_progress: Callable[[int], None] = lambda patches: None
         self._pinned = encoder.device.type == "cuda" and _pin(self._decoder.pixels)
+        self.agreement: dict[str, float] = {}  # of float8 with float16, on patches of the first slide
 
     def call(self, source: Source, function: Callable[..., R], *arguments: Any) -> R:
         """Value of ``function(source, *arguments)``, in the process that decodes patches."""
@@ -234,6 +236,8 @@ class Pipeline:
 
     def run(self, source: Source, items: Sequence[Any] | np.ndarray) -> Encoded:
         """Encode all items; after an overflow of float16 in bfloat16."""
+        if self.encoder.reference is not None and not self.agreement and len(items):
+            self.agreement = self._compare(source, items, self.encoder.reference)
         try:
             return self._run(source, items)
         except FloatingPointError as error:
@@ -243,6 +247,27 @@ class Pipeline:
             note(f"encoder {name!r}: {error} in float16; computing in bfloat16")
             self.encoder = self.encoder.in_bfloat16()
             return self._run(source, items)
+
+    def _compare(self, source: Source, items: Sequence[Any] | np.ndarray, reference: Encoder) -> dict[str, float]:
+        """Agreement with the reference on at most `COMPARED` items, without those that cannot be decoded or overflow in float16."""
+        from panther.encoders.float8 import agreement
+
+        features: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
+        for batch in self._decoder.batches(source, items[:: -(-len(items) // COMPARED)]):
+            good = [at for at in range(len(batch.pixels)) if at not in batch.failed]
+            for encoder, rows in zip((self.encoder, reference), features, strict=True):
+                rows.append(encoder(batch.pixels)[good])
+        ours, exact = map(torch.cat, features)
+        finite = (ours.isfinite() & exact.isfinite()).all(1)
+        if not bool(finite.any()):
+            return {}
+        measured = agreement(ours[finite], exact[finite])
+        cosine, same = measured["smallest_cosine"], measured["same_prototype"]
+        name = self.encoder.about.name
+        note(
+            f"encoder {name!r} in float8: cosine with float16 >= {cosine:.4f}, {same:.1%} of patches keep their prototype"
+        )
+        return {f"float8_{key}": value for key, value in measured.items()}
 
     def _run(self, source: Source, items: Sequence[Any] | np.ndarray) -> Encoded:
         """Encode all items. One batch is on the device while the one before is collected."""

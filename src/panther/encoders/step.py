@@ -17,31 +17,42 @@ import numpy as np
 import torch
 
 from panther.encoders._base import Encoder
+from panther.encoders.budget import Budget
 from panther.encoders.loading import find_recipe, load_encoder
 from panther.encoders.pipeline import Encoded, ExtractSettings, Pipeline, Throughput
 from panther.encoders.sources import SlidePatches, Source, TileFolder
 from panther.engine import SESSION, Work, map_all, open_work
 from panther.errors import InputError, check_choice
+from panther.patches import stated_step
 from panther.progress import PatchProgress
 from panther.slides.cache import SlideCache
 from panther.slides.job import JobReport, SlideFiles, run_job
 from panther.slides.listing import SlideRef
 from panther.slides.stain import METHODS, NotStained, StainFit, fit_slide
 from panther.slides.steps import joined, no_patch
+from panther.statistics.even_sample import order_along_curve
 from panther.storage.names import Job
 from panther.storage.trident import Coords, FeatureRows, feature_attribute, tile_names, write_bag
 from panther.store import atomic_write, check_writable, hash_of
+from panther.types import Bag
 
 ON_A_GPU = 2  # slides at a time: while one is opened, or its file written, the other keeps the GPU busy
 FAR = 1.3  # factor between the resolutions of an encoder and of the patches from which on it is noted
 
 
 def write_features(
-    slide: SlideRef, coords: Coords, pipeline: Pipeline, target: Path, key: str = "", stain: str | None = None
+    slide: SlideRef,
+    coords: Coords,
+    pipeline: Pipeline,
+    target: Path,
+    key: str = "",
+    stain: str | None = None,
+    budget: Budget | None = None,
 ) -> Encoded:
     """Encode the patches at ``coords`` of a slide into a TRIDENT bag at ``target``, with stains normalised by the method ``stain``.
 
-    The attributes of ``coords`` are written, too, and ``key``, by which a later run recognises the features.
+    The attributes of ``coords`` are written, too, and ``key``, by which a later run recognises the features. With a ``budget`` a
+    sample of the patches is encoded, in the order of the curve through the tissue, and the coordinates of all are written.
     """
     xy, about = coords.coords, {"name": slide.name, **pipeline.encoder.public()}
     source = SlidePatches(slide.read_from, slide.mpp, coords.spec)
@@ -54,7 +65,17 @@ def write_features(
         else:
             about["stain"] = json.dumps({"vectors": fit.vectors, "strength": fit.strength})
             source = replace(source, stain=fit)
-    return _encode(pipeline, source, xy, target, about, key, coords.attributes)
+    if budget is None:
+        return _encode(pipeline, source, xy, target, about, key, coords.attributes)
+    step = stated_step(coords.spec)
+    assert step is not None
+    along = xy[order_along_curve(xy, int(step))]
+    check_writable(target)
+    bag = Bag(slide.name, torch.empty(0, pipeline.encoder.about.dim), None, coords.spec, about["encoder"])
+    encoded, drawn = budget.encode(pipeline, source, along, bag)
+    sample = {"budget": budget.text, "seed": budget.seed, "sampled": len(drawn)}
+    population = along if len(drawn) < len(along) else None
+    return _write(pipeline, encoded, along[drawn], target, about | sample, key, coords.attributes, population)
 
 
 def fit_stain(source: SlidePatches, xy: np.ndarray, method: str) -> StainFit:
@@ -80,7 +101,19 @@ def _encode(
 ) -> Encoded:
     """Encode items, coordinates (N, 2) with their ``geometry`` or names of tiles, and write those that could be decoded."""
     check_writable(target)
-    encoded = pipeline.run(source, items)
+    return _write(pipeline, pipeline.run(source, items), items, target, about, key, geometry)
+
+
+def _write(
+    pipeline: Pipeline,
+    encoded: Encoded,
+    items: Any,
+    target: Path,
+    about: Mapping[str, Any],
+    key: str,
+    geometry: Mapping[str, Any] | None,
+    population: np.ndarray | None = None,
+) -> Encoded:
     kept = encoded.kept
     if len(items) and not kept.any():
         raise InputError(f"{target.stem}: none of the {len(items)} patches could be decoded: {encoded.failed[0]}")
@@ -88,14 +121,14 @@ def _encode(
     # a relative path, so that a moved job has the same bytes
     attributes = {"name": about["name"], "savetodir": f"{folder.parent.name}/{folder.name}", **about}
     attributes |= {"precision": pipeline.encoder.public()["precision"], "masked": len(encoded.failed)}
-    attributes |= {"key": key} if key else {}
+    attributes |= pipeline.agreement | ({"key": key} if key else {})
     blocks = (encoded.rows[at : at + 4096][kept[at : at + 4096]] for at in range(0, len(kept), 4096))
     rows = FeatureRows((int(kept.sum()), encoded.rows.shape[1]), encoded.rows.dtype, blocks, attributes)
     with atomic_write(target) as temporary:
         if geometry is None:
             write_bag(temporary, rows, tiles=[items[i] for i in np.flatnonzero(kept)])
         else:
-            write_bag(temporary, rows, (items[kept], geometry))
+            write_bag(temporary, rows, (items[kept], geometry), population=population)
     seconds = time.perf_counter() - begin
     return replace(encoded, throughput=encoded.throughput + Throughput(seconds=seconds, writing=seconds))
 
@@ -139,6 +172,7 @@ class FeatureStep:
     patches: str  # the set of patches, e.g. 20x_256px_0px_overlap
     choice: EncoderChoice = field(default_factory=EncoderChoice)
     settings: ExtractSettings = field(default_factory=ExtractSettings)
+    budget: Budget | None = None
     name: str = "features"
     throughput: Throughput = field(default_factory=Throughput)  # over all slides of this run
     on_progress: Callable[[str, int], None] = lambda slide, patches: None  # called as patches of a slide are done
@@ -151,6 +185,7 @@ class FeatureStep:
         self._free = queue.LifoQueue[Pipeline | str]()  # a used pipeline comes first: its encoder is loaded
         self._encoders: dict[str, Encoder] = {}
         self._pipelines: list[Pipeline] = []
+        self._compiled: set[str] = set()  # devices
         self.patches_ahead = 0  # patches of all slides of this run; 0 where they are not known
         self._begun: float | None = None
         # a device is repeated for every slide that it works on at a time
@@ -161,7 +196,7 @@ class FeatureStep:
 
     def __getstate__(self) -> dict[str, Any]:
         """Settings, for other processes; without pipelines and progress bars."""
-        return {name: getattr(self, name) for name in ("patches", "choice", "settings", "name")}
+        return {name: getattr(self, name) for name in ("patches", "choice", "settings", "budget", "name")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**{**state, "choice": state["choice"].spread()})  # type: ignore[misc]
@@ -206,7 +241,7 @@ class FeatureStep:
     def _write(self, files: SlideFiles, pipeline: Pipeline, key: str) -> Encoded:
         coords = files.coords(self.patches)
         assert coords is not None
-        return write_features(files.slide, coords, pipeline, self.path(files), key, self.choice.stain)
+        return write_features(files.slide, coords, pipeline, self.path(files), key, self.choice.stain, self.budget)
 
     def about(self, files: SlideFiles) -> Mapping[str, Any]:
         """Features written and left out, for the summary."""
@@ -214,12 +249,18 @@ class FeatureStep:
         if coords is None:
             return {}
         masked = int(feature_attribute(self.path(files), "masked") or 0)
-        total = len(coords.coords)
+        sampled = int(feature_attribute(self.path(files), "sampled") or 0)
+        total = sampled or len(coords.coords)
         lost = f"{masked} of {total} patches could not be decoded and were left out" if masked else ""
         unstained = str(feature_attribute(self.path(files), "stain_note") or "")
         notes = (str(coords.about.get("note", "")), no_patch(coords.coords), lost, unstained)
         about = {"features": total - masked, "masked": masked, "encoder": self.choice.name}
+        about |= {} if self.budget is None else {"budget": self.budget.text}
         return {**about, "note": joined(*notes, self.made_for_another(coords.spec.mpp))}
+
+    def encoded_of(self, patches: int) -> int:
+        """Patches that are encoded of a slide's, at most."""
+        return patches if self.budget is None else self.budget.size(patches)
 
     def made_for_another(self, mpp: float | None) -> str:
         """Note on an encoder that was trained on patches of another resolution."""
@@ -269,11 +310,9 @@ class FeatureStep:
                 device = pipeline
                 with self._lock:
                     encoder = self._encoder(device)
-                    if encoder.pays_to_compile(self.patches_ahead):
+                    if device not in self._compiled and encoder.pays_to_compile(self.patches_ahead):
+                        self._compiled.add(device)  # tried once
                         encoder = self._encoders[device] = encoder.compile(self.settings.batch_for(encoder.device))
-                        self.patches_ahead = (
-                            0 if encoder.compiled is None else self.patches_ahead
-                        )  # it is not tried again
                     pipeline = Pipeline(encoder, self.settings)
                     self._pipelines.append(pipeline)
             self._begun = self._begun or time.perf_counter()
@@ -295,7 +334,8 @@ class FeatureStep:
             raise InputError(f"{weights}: there is no such file of weights")
         parts = [choice.name, weights and [weights.name, weights.stat().st_size], choice.precision]
         settings = [self.settings.dtype, self.settings.batch, [torch.device(d).type for d in choice.devices[:1]]]
-        return hash_of([parts, settings, *([choice.stain] if choice.stain else [])], content)
+        sampled = [] if self.budget is None else [self.budget.parts]
+        return hash_of([parts, settings, *([choice.stain] if choice.stain else []), *sampled], content)
 
 
 class TileStep(FeatureStep):
@@ -348,9 +388,10 @@ def run_steps(
         return report
     if report is not None and is_local:
         remaining = [slide.name for slide in report.remaining(slides)]
-        features.patches_ahead = sum(report.patches_by_slide[name] for name in remaining)
+        ahead = {name: features.encoded_of(report.patches_by_slide[name]) for name in remaining}
+        features.patches_ahead = sum(ahead.values())
         if SESSION.is_command:
-            progress = PatchProgress(remaining, report.patches_by_slide)
+            progress = PatchProgress(remaining, ahead)
             features.on_progress, track = progress.advance, progress.track
     with features, features.executor() if is_local else nullcontext(encoding) as executor:
         return run_job(

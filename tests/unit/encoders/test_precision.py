@@ -1,5 +1,7 @@
 """Encoders in half precision: close to float32, never infinite, compiled or not."""
 
+import copy
+import functools
 from dataclasses import replace
 
 import numpy as np
@@ -8,10 +10,14 @@ import torch
 from torch import nn
 
 from encoders.making import make_tiles, tiny
-from panther.encoders import load_encoder
+from panther.encoders import Encoder, load_encoder
+from panther.encoders.float8 import agreement, with_float8_products
+from panther.encoders.loading import without_batch_norms
 from panther.encoders.pipeline import ExtractSettings, Pipeline
 from panther.encoders.sources import TileFolder
+from panther.encoders.step import encode_tiles
 from panther.errors import InputError, Note
+from panther.storage.trident import feature_attribute
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (5, 224, 224, 3), dtype=np.uint8)
 
@@ -80,6 +86,21 @@ def test_a_compiled_network_gives_the_same_features_also_for_a_last_short_batch(
     torch.testing.assert_close(compiled(PIXELS), encoder(PIXELS), rtol=1e-4, atol=1e-4)
 
 
+def test_a_short_last_batch_is_not_compiled_again(monkeypatch):
+    compilations = []
+
+    def backend(graph, inputs, **_):
+        compilations.append([tuple(x.shape) for x in inputs])
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 32, 32, 3), dtype=np.uint8)
+    compiled = tiny().compile(8)
+    for count in (8, 3, 1):
+        torch.testing.assert_close(compiled(pixels[:count]), tiny()(pixels[:count]))
+    assert len(compilations) == 1
+
+
 def test_a_network_that_cannot_be_compiled_stays_as_it_is(monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda model, **_: lambda x: 1 / 0)  # a machine without a compiler
     encoder = load_encoder("lite0")
@@ -92,3 +113,95 @@ def test_small_runs_are_not_compiled():
     assert not gpu.pays_to_compile(15_000)
     assert gpu.pays_to_compile(300_000)
     assert not replace(gpu, precision="float32").pays_to_compile(300_000)
+    assert replace(gpu, precision="float8").pays_to_compile(100)
+    assert not load_encoder("lite0").pays_to_compile(300_000)  # 1.05x on a CPU
+
+
+class Wide(nn.Module):
+    """Two wide layers and a narrow one."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(nn.Linear(12, 512), nn.Linear(512, 1024), nn.GELU(), nn.Linear(1024, 512))
+
+    def forward(self, images):
+        return self.layers(nn.functional.adaptive_avg_pool2d(images, 2).flatten(1))
+
+
+def in_float8():
+    exact = Wide().eval().requires_grad_(False)
+    facts = replace(tiny().about, dim=512, std=(1.0,) * 3)
+    half = Encoder(facts, copy.deepcopy(exact).half(), "weights", torch.device("cpu"), "float16")
+    model = with_float8_products(copy.deepcopy(exact), "wide")
+    return replace(half, model=model, precision="float8", reference=half), replace(
+        half, model=exact, precision="float32"
+    )
+
+
+def test_float8_products_are_close_to_float32_and_their_agreement_is_in_the_file(tmp_path):
+    make_tiles(tmp_path / "tiles", 40)
+    encoder, exact = in_float8()
+    pixels = np.random.default_rng(0).integers(0, 256, (30, 32, 32, 3), dtype=np.uint8)
+    error = (encoder(pixels) - exact(pixels)).norm(dim=1) / exact(pixels).norm(dim=1)
+    assert 1e-3 < error.max() < 0.1
+    target = tmp_path / "bag.h5"
+    with Pipeline(encoder, ExtractSettings(workers=1)) as pipeline, pytest.warns(Note, match="float8"):
+        encode_tiles(tmp_path / "tiles", pipeline, target)
+    assert feature_attribute(target, "precision") == "float8"
+    assert 0.99 < feature_attribute(target, "float8_smallest_cosine") < 1
+    assert 0.5 < feature_attribute(target, "float8_same_prototype") <= 1
+
+
+def test_float8_is_not_compared_where_float16_overflows(tmp_path):
+    make_tiles(tmp_path, 5)
+    encoder, _ = in_float8()
+    overflows = replace(encoder.reference, model=lambda images: torch.full((len(images), 512), torch.inf))
+    with Pipeline(replace(encoder, reference=overflows), ExtractSettings(workers=1)) as pipeline:
+        rows = pipeline.run(TileFolder(tmp_path), TileFolder(tmp_path).names()).rows
+    assert np.isfinite(rows).all()
+    assert pipeline.agreement == {}
+
+
+def test_agreement_counts_patches_that_change_their_prototype():
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.eye(16) * 10
+    reference = centres.repeat(8, 1) + torch.rand(128, 16, generator=generator) * 0.1
+    moved = reference.clone()
+    moved[:32] = reference[1:33]  # each lies at the next centre
+    assert agreement(moved, reference)["same_prototype"] == pytest.approx(0.75)
+    assert agreement(reference, reference) == pytest.approx({"smallest_cosine": 1.0, "same_prototype": 1.0})
+
+
+def test_float8_is_refused_without_a_gpu_and_for_a_network_without_wide_layers():
+    with pytest.raises(InputError, match="precision"):
+        load_encoder("lite0", precision="float8")
+    with pytest.raises(InputError, match="tiny"):
+        with_float8_products(tiny().model, "tiny")
+
+
+class Norms(nn.Module):
+    """Two convolutions with norms, which are used in another order than they are declared if ``crossed``."""
+
+    def __init__(self, crossed):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.norm1 = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)
+        self.second, self.norm2 = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)
+        self.crossed = crossed
+        for norm in (self.norm1, self.norm2):
+            norm.running_mean.normal_()
+            norm.running_var.uniform_(0.5, 2)
+
+    def forward(self, images):
+        norms = (self.norm2, self.norm1) if self.crossed else (self.norm1, self.norm2)
+        return norms[1](self.second(norms[0](self.first(images)))).mean((2, 3))
+
+
+@pytest.mark.parametrize("crossed", [False, True])
+def test_batch_norms_are_folded_where_the_function_stays_the_same(crossed):
+    model = Norms(crossed).eval().requires_grad_(False)
+    folded = without_batch_norms(model, 8)
+    images = torch.rand(2, 3, 8, 8)
+    torch.testing.assert_close(folded(images), model(images))
+    assert any(isinstance(part, nn.BatchNorm2d) for part in folded.modules()) == crossed
