@@ -5,7 +5,7 @@ import pytest
 
 
 def test_one_slide_on_both_sides_moves_exactly_together(window):
-    window.open("page=compare&slide=S0&slide2=S0&layers2=none", sides=2)
+    window.open("page=compare&slide=S0&style=fill&slide2=S0&layers2=none", sides=2)
     place = window.spot(420, 480)
     before = window.colour(420, 480, side=0), window.colour(420, 480, side=1)
     assert not np.allclose(*before, atol=10)  # a layer lies on the left only

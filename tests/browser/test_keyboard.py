@@ -73,6 +73,8 @@ def test_every_control_is_reached_by_tab_and_has_a_name(window):
     text = " | ".join(names)
     controls = (
         "Find a slide",
+        "Sort slides by",
+        "Show slides",
         "Slides",
         "Fit the slide",
         "PNG",

@@ -111,7 +111,7 @@ def test_groups_filter_and_table_work_by_keyboard(window):
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Group A: kind"
     page.get_by_label("Filter slides").fill("first")
     assert page.locator(".cohort-table .table-count").inner_text() == "8 of 16"
-    page.get_by_role("button", name="age").press("Enter")
+    page.get_by_role("button", name="age", exact=True).press("Enter")
     head = page.get_by_role("columnheader", name="age")
     assert head.get_attribute("aria-sort") == "descending"
     page.locator(".cohort-table tbody tr[tabindex='0']").press("ArrowDown")

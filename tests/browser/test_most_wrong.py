@@ -30,6 +30,13 @@ def test_the_most_wrong_patient_is_first_and_its_slide_one_click_away(window, cl
     second = page.locator(".study-list tbody tr").nth(1).locator("td").first.inner_text()
     window.wait_for_state(patient=second)
     assert page.locator(".study-one h3").inner_text() == second
+    cell = page.locator(".study-matrix button:not(:disabled)").first
+    cell.click()
+    page.wait_for_function("() => document.querySelector('.study-matrix [aria-pressed=true]')")
+    assert page.locator(".study-list .table-count").inner_text() == cell.inner_text()  # the patients of this cell
+    cell.click()
+    page.get_by_role("button", name=worst, exact=True).click()  # among the five worst
+    window.wait_for_state(patient=worst)
     first.get_by_role("link").first.click()
     window.wait_for_state(page="slide", slide=f"{worst}-0")
 

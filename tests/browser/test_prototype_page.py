@@ -11,7 +11,7 @@ HOSTILE = "<script>document.title = 'owned'</script><img src=x onerror=alert(1)>
 def test_a_prototype_is_renamed_grouped_and_taken_back(window: Window, browsed_cohort: Path):
     window.page.goto(f"{window.address}#page=prototypes")
     page, names = window.page, browsed_cohort / "names.yaml"
-    page.get_by_role("link", name="C1 tumour nest", exact=True).click()
+    page.get_by_role("link", name="C1", exact=True).click()
     window.wait_for_state(page="prototypes", prototype="1")
     page.get_by_label("Name", exact=True).fill(HOSTILE)
     page.get_by_label("Name", exact=True).press("Enter")
@@ -24,9 +24,11 @@ def test_a_prototype_is_renamed_grouped_and_taken_back(window: Window, browsed_c
     page.get_by_role("button", name="Undo").click()
     page.get_by_role("heading", name=f"C1 {HOSTILE}", exact=True, level=1).wait_for()
     page.get_by_role("link", name="All prototypes").click()
-    page.get_by_role("link", name=f"C1 {HOSTILE}", exact=True).wait_for()
+    name = page.get_by_label("Name of C1")
+    name.wait_for()
+    assert name.input_value() == HOSTILE
     page.get_by_role("button", name="Undo").click()
-    page.get_by_role("link", name="C1 tumour nest", exact=True).wait_for()
+    page.wait_for_function("() => document.querySelector('[data-card=n1]')?.value === 'tumour nest'")
     assert names.read_text() == "C0: stroma\nC1: tumour nest\n"
     assert page.title() != "owned"
 
@@ -88,4 +90,31 @@ def test_patches_groups_and_neighbours_of_a_prototype_are_shown(window: Window):
     page.get_by_label("Column").select_option("os_censorship")
     window.wait_for_state(column="os_censorship")
     page.locator(".strip a").first.click()
+    page.get_by_role("dialog").get_by_role("link", name="Open the slide").click()
     window.wait_for_state(page="slide")
+
+
+def test_prototypes_are_named_one_after_the_other_and_merged(window: Window, browsed_cohort: Path):
+    window.page.goto(f"{window.address}#page=prototypes")
+    page = window.page
+    page.locator(".typical img").first.wait_for()
+    assert page.locator(".typical a").count() == 27
+    page.get_by_role("button", name="1 unnamed").wait_for()
+    page.keyboard.press("n")
+    page.keyboard.type("gland")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="unnamed").wait_for(state="detached")
+    assert as_namings(browsed_cohort / "names.yaml", 3)[2] == Naming("gland")
+    for c in (0, 1):
+        page.locator(f"[data-card=t{c}]").check()
+    page.get_by_label("One name").fill("tumour")
+    page.get_by_role("button", name="Merge").click()
+    page.wait_for_function(
+        "() => document.querySelector('[data-card=n0]')?.value === 'tumour' && document.querySelector('[data-card=n1]').value === 'tumour'"
+    )
+    colours = page.eval_on_selector_all(".card", "cards => cards.map((card) => card.style.borderTopColor)")
+    assert colours[0] == colours[1] != colours[2]
+    for _ in range(3):
+        page.get_by_role("button", name="Undo").click()
+        page.wait_for_timeout(300)
+    page.get_by_role("button", name="1 unnamed").wait_for()

@@ -8,7 +8,7 @@ import pytest
 from explain.known_regions import COLOURS
 
 STROMA, NEST, GLASS = (630, 870), (450, 510), (1200, 60)  # middles of patches of C0 and C1, and a place without patches
-OPACITY = 0.55
+OPACITY = 0.6
 
 
 def close(found, expected, apart=14):
@@ -29,7 +29,7 @@ def colours(window):
 
 @pytest.fixture
 def window(window):
-    window.open("slide=S0")
+    window.open("slide=S0&layers=prototypes&opacity=60&style=fill&ground=colour")
     return window
 
 
@@ -61,9 +61,27 @@ def test_layers_are_switched_and_a_prototype_is_isolated(window, colours):
     window.wait_for_state(shown="0,1")
 
 
+def test_far_out_regions_lie_on_grey_and_from_10x_on_they_are_outlines(window, colours):
+    window.open("slide=S0&zoom=0.2&x=750&y=565")
+    grey = 255 - 0.4 * (255 - COLOURS[1] @ np.array([0.299, 0.587, 0.114]))
+    assert close(window.colour(*STROMA), 0.45 * grey + 0.55 * colours[0])
+    window.page.locator(".deepzoom").focus()
+    window.page.keyboard.down(" ")
+    window.page.wait_for_timeout(100)
+    assert close(window.colour(*STROMA), COLOURS[1])  # the slide alone while the key is held
+    window.page.keyboard.up(" ")
+    window.open("slide=S0&zoom=1&x=600&y=700")
+    assert close(window.colour(*STROMA), COLOURS[1])
+    window.page.get_by_label("Regions").select_option("lens")
+    window.wait_for_state(style="lens")
+    window.page.mouse.move(*window.spot(*STROMA))
+    window.settle()
+    assert close(window.colour(*STROMA), mixed(COLOURS[1], colours[0]))
+
+
 def test_the_posterior_has_a_threshold(window):
     window.open("slide=S0&layers=posterior&prototype=1")
-    assert not close(window.colour(*STROMA), COLOURS[1])  # a small value has a colour, too
+    assert not close(window.colour(*NEST), COLOURS[2])
     window.page.get_by_label("Threshold: smallest value shown").fill("0.5")
     window.settle()
     assert close(window.colour(*STROMA), COLOURS[1])
@@ -104,7 +122,7 @@ def test_tiles_meet_without_seams_and_layers_lie_on_their_patches(window, colour
     window.open("slide=S0&x=512&y=512&zoom=1.37&layers=none")
     strip = [window.colour(512 + step, 690) for step in np.arange(-3, 3, 0.25)]
     assert all(close(one, COLOURS[1]) for one in strip)
-    window.open("slide=S0&x=630&y=840&zoom=3.3&layers=grid,prototypes&opacity=5,100")
+    window.open("slide=S0&x=630&y=840&zoom=3.3&layers=grid,prototypes&opacity=5,100&style=fill")
     assert close(window.colour(630, 860), colours[0], 20)
     assert not close(window.colour(659.9, 870), window.colour(640, 870), 2)  # the border of a patch, at 660
 

@@ -115,12 +115,12 @@ def _square(names: Sequence[str], heat: Heat, title: str) -> Chart:
 
 
 def contributions(names: Sequence[str], by_statistic: Mapping[str, Sequence[float]], colours: Sequence[str], title: str = "") -> Chart:  # fmt: skip
-    """Mean absolute contribution of each prototype, stacked by statistic (pi, mu, Sigma); darkest the first."""
+    """Mean absolute contribution of each statistic (pi, mu, Sigma), stacked by prototype; darkest the first."""
     bars = [
         Bars(values, [tint(colour, shade) for colour in colours], statistic, key=tint(INK, shade))
         for shade, (statistic, values) in zip(SHADES, by_statistic.items(), strict=False)
     ]
-    x, size = Axis("mean |contribution| of each statistic"), (440, 150 + 30 * len(names))
+    x, size = Axis("mean |contribution| of each statistic, stacked"), (440, 150 + 30 * len(names))
     return Chart(bars, x, Axis(names=names), title, size)
 
 
@@ -156,7 +156,9 @@ def class_table(
     members = counts.sum(1)
     shares = counts / np.maximum(members, 1)[:, None]
     order = np.lexsort((-shares.max(1), np.where(chosen < 0, len(classes), chosen))).tolist()
-    text = [[f"{share:.2f}" if members[c] else "-" for share in shares[c]] for c in order]
+    text = [
+        [("-" if not members[c] else f"{share:.2f}" if share >= 0.005 else "") for share in shares[c]] for c in order
+    ]
     framed = [(row, int(chosen[c])) for row, c in enumerate(order) if chosen[c] >= 0]
     rows = [short(names[c]) for c in order]
     width = 260 + 7.5 * max(map(len, rows)) + max(75, 8.5 * max(map(len, classes))) * len(classes)
@@ -188,16 +190,19 @@ def choice_of_c(choice: Choice) -> list[Chart]:
         Line(x, halves, group_colour(1), "two halves of the cohort", "dash", marker="square"),
         Line(x, [c.explained for c in candidates], group_colour(2), "variance of unseen slides explained", "dot", marker="triangle-up"),
     ]  # fmt: skip
+    step = next((s for s in (1, 2, 5, 10, 20, 50, 100, 200, 500) if max(x) - min(x) <= 8 * s), 1000)
+    ticks = range(0, max(x) + 1, step)  # whole numbers of prototypes
     word, colour = ("recommended", ORANGE) if choice.supported else ("nearest", GREY)
     panels = (
         (f"Held-out likelihood{ends}", likelihood, Axis("log-likelihood per patch, unseen slides"), f"{word}: {choice.recommended}"),
-        ("Prototypes that come back", come_back, Axis("prototypes"), ""),
+        ("Prototypes that come back", come_back, Axis("prototypes", ticks=ticks), ""),
         ("Agreement (1: the same every time)", agreement, Axis("adjusted Rand index; share of variance", (min(0, *halves) - 0.05, 1.05)), ""),
     )  # fmt: skip
+    x_axis = Axis("number of prototypes C", ticks=[tick for tick in ticks if tick >= min(x)])
     return [
-        Chart(lines, Axis("number of prototypes C"), y, title, (400, 400), references=[Reference(choice.recommended, text, colour, "dash")])
+        Chart(lines, x_axis, y, title, (400, 400), references=[Reference(choice.recommended, text, colour, "dash")])
         for title, lines, y, text in panels
-    ]  # fmt: skip
+    ]
 
 
 def _with_spread(x: Sequence[float], values: Sequence[tuple[float, float]], name: str = "") -> Line:
@@ -216,3 +221,10 @@ def comparison(result: Comparison, first: str, second: str) -> Chart:
     x = Axis(f"{second}  (* appeared)", names=[f"C{c}" + "*" * (c in result.appeared) for c in range(columns)])
     y = Axis(f"{first}  (* vanished)", names=[f"C{c}" + "*" * (c in result.vanished) for c in range(rows)])
     return Chart([heat], x, y, size=(240 + 32 * columns, 130 + 32 * rows))
+
+
+def similarity(names: Sequence[str], values: np.ndarray) -> Chart:
+    """Cosines (C, C) between the prototypes of one set."""
+    return _square(
+        names, Heat(values, (-1.0, 1.0), "cosine", diverging=True, text=_cells(values, "{:.1f}")), "Similar prototypes"
+    )

@@ -161,7 +161,7 @@ def _selection(material: Material) -> Iterator[Check]:
     rows = len(material.run.rows)
     if rows > 1:
         advice = "The best score is optimistic (above it is corrected for the selection); that of a method chosen beforehand is not."
-        yield Check("mind", f"{rows} combinations of method and head were compared on the same test patients.", advice)
+        yield Check("mind", f"{rows} methods and heads were compared on the same test patients.", advice)
 
 
 def _size(material: Material) -> Iterator[Check]:
@@ -215,11 +215,11 @@ def few_steps(run: Run) -> Check | None:
         return None
     batches = f"{settings.batch_size} per batch, learning rate {settings.learning_rate:g}"
     how = f"{plural(settings.epochs, 'epoch')}, {plural(samples, 'sample')}, {batches}"
-    text = f"Head {join_words(heads)}: trained in at most {plural(steps, 'step')} ({how}); the score may be limited by the short training."
+    text = f"Head {join_words(heads)}: trained in at most {plural(steps, 'step')}; the score may be limited by this."
     probes = any(head.name == PROBE for head in run.study.heads)
     convex = "the head `probe` beside it" if probes else "`heads: [probe]`"
-    advice = f"Use {convex}, which is fitted to convergence, or train longer, e.g. `training: {LONGER}` in the study file; see Curves for the loss."
-    return Check("mind", text, advice)
+    remedy = f"Use {convex}, which is fitted to convergence, or train longer, e.g. `training: {LONGER}` in the study file; see Curves for the loss."
+    return Check("mind", text, f"{how[:1].upper()}{how[1:]}. {remedy}")
 
 
 def below_chance(run: Run) -> Check | None:

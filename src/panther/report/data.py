@@ -1,5 +1,6 @@
 """The results folder of a study as one value, and the outcome that the study predicts."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,6 +94,10 @@ class Run:
         """Predictions on one test set."""
         return self.predictions[self.predictions["part"] == part]
 
+    def on(self, part: str, text: str) -> str:
+        """Text with the name of its test set, where the study has several."""
+        return text if len(self.parts) == 1 else f"{text}, {where_tested(part)}"
+
     def chance(self, metric: str, part: str = "test") -> float | None:
         """Score of guessing, where that is one number."""
         return chance(metric, self.tested(part))
@@ -155,7 +160,7 @@ def load_run(run: Results | Path | str) -> Run:
             f"{folder}: the run is damaged or of another version ({error}); do `panther run` again"
         ) from error
     if "reference" in named["comparisons"]:
-        references = [method_title(str(name)) for name in named["comparisons"]["reference"]]
+        references = [readable(method_title(str(name))) for name in named["comparisons"]["reference"]]
         named["comparisons"] = named["comparisons"].assign(reference=references)
     cohort = as_table(folder / COHORT).set_index("sample", drop=False)
     present = [name for name in SURENESS if (folder / f"{name}.parquet").exists()]
@@ -168,7 +173,8 @@ def _name_rows(table: pd.DataFrame, varying: list[str]) -> pd.DataFrame:
     if table.empty:
         return table.assign(row=[])
     cells = table[GROUP].drop_duplicates()
-    names = dict(zip(cells.itertuples(index=False, name=None), row_names(cells, varying), strict=True))
+    words = (readable(name) for name in row_names(cells, varying))
+    names = dict(zip(cells.itertuples(index=False, name=None), words, strict=True))
     return table.assign(row=[names[key] for key in table[GROUP].itertuples(index=False, name=None)])
 
 
@@ -179,6 +185,11 @@ def _read_table(folder: Path, name: str) -> pd.DataFrame:
     except (OSError, ValueError) as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise InputError(f"{path}: the table cannot be read ({reason}); do `panther run` again") from error
+
+
+def readable(row: str) -> str:
+    """`PANTHER + probe [loss cox]` as `PANTHER + probe, loss cox`."""
+    return re.sub(r" \[([^\]]*)\]", r", \1", row)
 
 
 def metric_name(metric: str) -> str:

@@ -62,6 +62,16 @@ def p_value(value: float | None) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
 
 
+def small(value: float) -> str:
+    """Format a rounding error: 7e-06 is 7 × 10⁻⁶."""
+    digits, _, power = f"{value:.2g}".partition("e")
+    return (
+        f"{digits} \N{MULTIPLICATION SIGN} 10{str(int(power)).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
+        if power
+        else digits
+    )
+
+
 def join_words(names: Sequence[str]) -> str:
     """Join names as `a, b and c`."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

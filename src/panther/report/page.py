@@ -6,6 +6,7 @@ Text is escaped by the templates. Charts are stored as JSON, which Plotly draws 
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -19,10 +20,12 @@ from markupsafe import Markup, escape
 from panther.charts.chart import Chart
 from panther.errors import InputError
 from panther.report.data import metric_name, outcome_of, short, where_tested
-from panther.report.figures import DASH, MINUS, join_words, limits, number, p_value, plural, signed
+from panther.report.figures import DASH, MINUS, join_words, limits, number, p_value, plural, signed, small
 from panther.report.material import Material
 from panther.report.sections import FOREIGN, SECTIONS
 from panther.study.tables import part_name
+
+FOLDERS = re.compile(r"(?<![\w.~/-])/(?:[^/\s:`]+/)+")  # of an absolute path
 
 
 @dataclass(frozen=True)
@@ -89,8 +92,8 @@ def render_tab(material: Material, name: str, **more: Any) -> str:
 
 
 def _code(sentence: str) -> Markup:
-    """Put `parts in backticks` in code elements."""
-    parts = str(escape(sentence)).split("`")
+    """Put `parts in backticks` in code elements; of a path on this machine only the name of the file stays."""
+    parts = str(escape(FOLDERS.sub("", sentence))).split("`")
     return Markup("".join(f"<code>{part}</code>" if k % 2 else part for k, part in enumerate(parts)))
 
 
@@ -113,7 +116,7 @@ def environment() -> Environment:
     )
     templates.filters |= {
         "code": _code, "figure": _figure, "join_words": join_words, "metric": metric_name, "number": number, "p": p_value,
-        "part": part_name, "plural": plural, "short": short, "signed": signed, "where": where_tested,
+        "part": part_name, "plural": plural, "short": short, "signed": signed, "small": small, "where": where_tested,
     }  # fmt: skip
     templates.tests["numeric"] = lambda cell: (
         str(cell)[:1].isdigit() or (str(cell)[:1] in f"{MINUS}{DASH}-<+[" and len(str(cell)) < 40)

@@ -14,11 +14,15 @@ from panther.explain.scene import is_slide
 from panther.models.model import load_model, read_about
 from panther.patches import same_encoder
 from panther.slides import list_slides
+from panther.slides.polygons import ANNOTATIONS
+from panther.slides.readers.zarr import is_image
 from panther.storage.bags import BAG_SUFFIXES, BagRef, files_below, list_bags
 from panther.storage.clinical import USUAL, ClinicalTable, Columns, read_clinical
 from panther.storage.names import as_text, composed, not_text
 from panther.storage.prototypes import load_prototypes
+from panther.storage.readers import is_store
 from panther.storage.survey import survey
+from panther.store import is_stored_embeddings
 from panther.study.results import COHORT, RECORD, STUDY, read_record
 from panther.types import Openable, Prototypes
 
@@ -29,7 +33,6 @@ KINDS = ("prototypes", "model", "tissue classifier")  # of files that must be op
 CONTOURS = "contours_geojson"
 MANY = 64  # .safetensors in one folder after which the others are taken for features
 SAMPLED = 5  # files of a folder that are opened; the others are assumed to be of the same kind
-OVERLAY = ".overlay.tif"  # a picture of `panther map`, no slide
 LARGEST_TABLE = 64 << 20  # bytes; a larger one is no clinical table, unless it is explicit
 TABLES_TRIED = 32
 MODELS_READ = 16  # models whose prototypes become sets
@@ -98,6 +101,7 @@ class Contents:
     embeddings: Path | None = None
     table: ClinicalTable | None = None
     notes: tuple[str, ...] = ()
+    annotations: Path = Path(ANNOTATIONS)  # folder of annotations of slides that are of no job
     roots: Roots | None = None  # what was opened; None: not checked
 
 
@@ -161,6 +165,7 @@ def find_contents(place: Path, inputs: Inputs = NO_INPUTS, work: Work = LOCAL) -
         artefacts={kind: tuple(folders) for kind, folders in files.artefacts.items()},
         embeddings=inputs.embeddings or next(iter(files.by_kind["embeddings"]), None),
         table=table,
+        annotations=(place.parent if place.is_file() else place) / ANNOTATIONS,
         notes=tuple(dict.fromkeys(notes)),
         roots=roots,
     )
@@ -190,7 +195,7 @@ def _check(place: Path, inputs: Inputs, work: Work) -> None:
     if inputs.embeddings is not None:
         content = map_all(survey, [inputs.embeddings], "", work)[0]
         if content["kind"] != "embeddings":
-            expected = f"{inputs.embeddings}: no embeddings, expected the .h5ad of `panther embed`"
+            expected = f"{inputs.embeddings}: no embeddings, expected the .h5ad or .zarr of `panther embed`"
             raise InputError(content.get("problem") or expected)
     if inputs.names is not None and not inputs.names.parent.is_dir():
         raise InputError(f"{inputs.names}: there is no folder {inputs.names.parent}")
@@ -232,6 +237,8 @@ def _sort_in(file: Path, result: Files) -> None:
         result.by_kind["names"].append(file)
     elif file.parent.name == CONTOURS and suffix == ".geojson":
         result.contours.setdefault(composed(file.stem), file)
+    elif is_stored_embeddings(file):
+        result.by_kind["embeddings"].append(file)
     elif suffix in ENDINGS:
         result.by_kind[ENDINGS[suffix]].append(file)
     else:
@@ -240,7 +247,7 @@ def _sort_in(file: Path, result: Files) -> None:
         kind = survey(file)["kind"] if is_open else None
         if kind in KINDS:
             result.by_kind[kind].append(file)
-        elif suffix in BAG_SUFFIXES:
+        elif suffix in BAG_SUFFIXES and not (is_store(file) and is_image(file)):
             result.features[file.parent].append(file)
 
 
@@ -329,8 +336,7 @@ def _find_images(place: Path, explicit: Path | None, roots: Roots, notes: list[s
             raise
         return {}
     notes += list(listing.problems.values())[:3]
-    images = [ref for ref in listing.refs if not ref.path.name.lower().endswith(OVERLAY)]
-    return {ref.name: ref.path for ref in images if _are_inside((ref.path, *ref.files), roots, notes)}
+    return {ref.name: ref.path for ref in listing.refs if _are_inside((ref.path, *ref.files), roots, notes)}
 
 
 def _find_table(

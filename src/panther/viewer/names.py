@@ -133,7 +133,7 @@ class NamesBook:
             raise InputError(f"{self.path}: is read-only")
         check_writable(self.path)
         try:
-            with self._lock, _exclusive(self.path.parent):
+            with self._lock, exclusive(self.path.parent):
                 text, now = self._read()
                 if now.problem:
                     raise InputError(f"{now.problem}; nothing was saved")
@@ -163,7 +163,7 @@ class NamesBook:
 
 
 @contextmanager
-def _exclusive(folder: Path) -> Iterator[None]:
+def exclusive(folder: Path) -> Iterator[None]:
     """Lock a folder against other viewers while a file in it is read, changed and written; no file is left behind.
 
     Where the system cannot lock folders (Windows, some network file systems) a change made within the same millisecond may be lost.

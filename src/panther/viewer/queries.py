@@ -24,6 +24,7 @@ def _number(text: Any) -> Any:
 
 Prototype = Annotated[int, BeforeValidator(_number), Field(ge=0, lt=1_000_000)]  # C3 or 3
 Parts = BeforeValidator(_parts)  # separated by commas
+Style = Literal["fill", "light", "outline", "hatch"]
 
 
 class Query(BaseModel):
@@ -63,6 +64,7 @@ class LayerOptions(Query):
     low: float | None = None  # patches of smaller values are left out
     high: float | None = None
     scale: Literal["rank", "linear"] = "rank"  # of attention
+    style: Style = "fill"  # of regions of one colour; "light" is an outline with a light fill
     output: str | None = None  # of the model
 
     def shown_range(self, limits: tuple[float, float]) -> tuple[float, float]:
@@ -78,6 +80,7 @@ class ViewQuery(Query):
     width: Extent | None = None
     height: Extent | None = None
     pixels: Annotated[int, Field(ge=64, le=4096)] = 1600
+    ground: Literal["colour", "grey", "none"] = "colour"
     layer: Annotated[tuple[str, ...], Parts] = ()
     opacity: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Parts] = ()  # of each layer; 1 by default
 
@@ -133,6 +136,30 @@ class Groups(Body):
     level: Literal["slides", "patients"] = "slides"
     a: Annotated[list[str], Field(min_length=1)]
     b: Annotated[list[str], Field(min_length=1)]
+
+
+class AnnotationChange(Body):
+    """An annotation as it shall be, relative to the time of the one that the page shows; without a geometry it is deleted."""
+
+    id: Annotated[str, Field(pattern=r"^[0-9A-Za-z-]{1,64}$")]
+    seen: Annotated[str, Field(max_length=40)] | None = None  # time of the annotation; None: a new one
+    geometry: dict[str, Any] | None = None
+    group: Annotated[str, Field(max_length=100)] = ""
+    note: Annotated[str, Field(max_length=2000)] = ""
+    author: Annotated[str, Field(max_length=100)] = ""
+
+
+class MarkChange(Body):
+    """A slide was seen, or is flagged or not."""
+
+    seen: bool | None = None
+    flag: bool | None = None
+
+
+class AnnotationImport(Body):
+    """Features of a GeoJSON."""
+
+    features: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=5000)]
 
 
 class NameChange(Body):

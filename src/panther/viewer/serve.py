@@ -7,17 +7,16 @@ import socket
 import sys
 import threading
 import webbrowser
+from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from panther.engine import Work, open_executor
-from panther.explain.scene import MapSettings
 from panther.machine import start_early
 from panther.viewer.address import ListenConfig, is_everywhere, mount
-from panther.viewer.contents import Inputs, find_contents
-from panther.viewer.server import LARGEST, Guard, known_hosts, make_app
-from panther.viewer.workbench import Workbench
+from panther.viewer.guard import LARGEST, Guard, known_hosts, waiting_app
+
+if TYPE_CHECKING:
+    from panther.viewer.workbench import Workbench
 
 THREADS = 16  # requests answered at a time; the others wait their turn
 CONNECTIONS = 500
@@ -27,13 +26,16 @@ HEIGHT = 800  # pixels of the frame in a notebook
 
 
 class Viewer:
-    """A running viewer.
+    """A running viewer, of a workbench or of what opens one while the page waits for it.
 
     ``address`` is what to open in a browser; ``close()`` ends it. At the end of a notebook's cell it shows itself.
     """
 
     def __init__(
-        self, bench: Workbench, config: ListenConfig = ListenConfig(), listening: socket.socket | None = None
+        self,
+        bench: "Workbench | Callable[[ExitStack], Workbench]",
+        config: ListenConfig = ListenConfig(),
+        listening: socket.socket | None = None,
     ) -> None:
         from waitress.server import create_server
 
@@ -45,8 +47,12 @@ class Viewer:
         hosts = known_hosts(config.host, config.proxies)
         self.guard = Guard(hosts, config.proxies, any_address=is_everywhere(config.host), framed_by=config.framed_by)
         logging.getLogger("waitress").setLevel(logging.ERROR)  # it would report every request that waits
+        self._problem: BaseException | None = None
+        self._app: Any = waiting_app(self.guard, lambda: self._problem is not None)
+        if not callable(bench):
+            self._show(bench)
         self._server: Any = create_server(
-            mount(self.prefix, make_app(bench, self.guard)),
+            mount(self.prefix, lambda environ, start: self._app(environ, start)),
             sockets=[listening],
             threads=THREADS,
             ident=None,
@@ -55,9 +61,32 @@ class Viewer:
             max_request_body_size=LARGEST,
             channel_request_lookahead=1,  # a search stops when the browser disconnects
         )
-        self._stack.callback(bench.close)
         self._thread = threading.Thread(target=self._server.run, name="viewer", daemon=True)
         self._thread.start()
+        self._loading = threading.Thread(target=self._load, args=(bench,), name="loading", daemon=True)
+        if callable(bench):
+            self._loading.start()
+
+    def _load(self, load: "Callable[[ExitStack], Workbench]") -> None:
+        try:
+            self._show(load(self._stack))
+        except BaseException as error:
+            self._problem = error
+
+    def _show(self, bench: "Workbench") -> None:
+        from panther.viewer.server import make_app
+
+        self._app = make_app(bench, self.guard)
+        self._stack.callback(bench.close)
+
+    def wait(self) -> Self:
+        """Wait until the folder is read; what it cannot be opened for is raised."""
+        if self._loading.ident is not None:
+            self._loading.join()
+        if self._problem is not None:
+            self.close()
+            raise self._problem
+        return self
 
     @property
     def address(self) -> str:
@@ -128,18 +157,16 @@ def has_browser() -> bool:
 
 
 def open_viewer(
-    place: Path, inputs: Inputs, config: ListenConfig, settings: MapSettings | None = None, workers: int = 0
+    read: "Callable[[Any, Any], Workbench]", config: ListenConfig, workers: int = 0, preload: tuple[str, ...] = PRELOAD
 ) -> Viewer:
-    """Search ``place`` and serve its contents until it is closed.
+    """Serve the page, then what ``read`` opens with the worker processes of pages and those of long tasks."""
+    listening = config.listen()  # first: a port in use is known at once
+    start_early(*preload)
 
-    Pages and long tasks have separate worker processes.
-    """
-    with ExitStack() as stack:
-        listening = config.listen()  # first: a port in use is known at once
-        stack.callback(listening.close)
-        start_early(*PRELOAD)
+    def load(stack: ExitStack) -> "Workbench":
+        from panther.engine import open_executor
+
         executor, long_executor = (stack.enter_context(open_executor(workers)) for _ in range(2))
-        bench = Workbench(find_contents(place, inputs, Work(executor)), settings, executor, long_executor)
-        viewer = Viewer(bench, config, listening)
-        viewer._stack.push(stack.pop_all())
-    return viewer
+        return read(executor, long_executor)
+
+    return Viewer(load, config, listening)

@@ -134,7 +134,7 @@ def test_shared_patients_and_sites_are_counted_from_the_lists(classes, tmp_path)
     (folder / "run.json").write_text(json.dumps(record))
     text = built(folder)
     assert "share 1 patient: the results are not valid" in text
-    table = next(t for t in Page(text).tables if "patients in training and test" in t[0])
+    table = next(t for t in Page(text).tables if "shared patients" in t[0])
     assert [row[1] for row in table[1:]] == ["1", "0", "0"]
 
 

@@ -15,9 +15,10 @@ from panther.aggregators import aggregators
 from panther.charts.display_names import endpoint_title, method_title
 from panther.charts.prototypes import contacts, shares
 from panther.charts.results import survival_curves, weights_boxes, weights_heatmap
+from panther.cohort.targets import Survival
 from panther.errors import InputError
 from panther.evaluation.survival_metrics import kaplan_meier, log_rank, number_at_risk, round_times
-from panther.explain.kaplan_meier import PrototypeSurvival, SurvivalByPrototype, Tertile, draw_curves, write_curves
+from panther.explain.kaplan_meier import Patients, compare, draw_curves, write_curves
 from panther.mil import networks
 from panther.report.data import load_run
 from panther.report.material import gather
@@ -62,12 +63,8 @@ def test_numbers_at_risk_stand_below_the_curves_in_their_colours() -> None:
 
 
 def test_kaplan_meier_files_and_picture_tell_who_was_at_risk(tmp_path: Path) -> None:
-    groups = []
-    for seed, name in enumerate(("low", "middle", "high")):
-        time, event = followed(seed, 20)
-        groups.append(Tertile(name, 20, int(event.sum()), 0.1 * (seed + 1), kaplan_meier(time, event)))
-    compared = PrototypeSurvival(0, tuple(groups), 1.0, 0.5, 0.5)
-    write_curves(SurvivalByPrototype((compared,), (), 20), tmp_path)
+    pi = np.repeat([[0.1], [0.2], [0.3]], 20, 0)
+    write_curves(compare(Patients(tuple(map(str, range(60))), pi, Survival(*followed(0)), ())), tmp_path)
     told = json.loads((tmp_path / "km.json").read_text())["prototypes"][0]["groups"]
     assert all(group["at_risk"][:2] == [20, 20] for group in told)
     assert all(sum(group["events_at"]) == group["events"] for group in told)
@@ -188,7 +185,7 @@ def test_the_tab_uncertainty_draws_the_tables(classes):
     for coverage in run.sureness["prediction_sets"].query("by == 'all'")["coverage"]:
         assert f"{coverage:.3f}" in shown
     assert "test patients of the other folds" in shown
-    assert "Lowest coverage by site" in shown
+    assert "Lowest coverage of the best method by site" in shown
 
 
 def test_runs_without_tables_of_uncertainty_have_no_such_tab_and_a_damaged_one_is_named(survival, classes, tmp_path):

@@ -97,7 +97,8 @@ def test_a_head_trained_in_few_steps_is_reported_with_settings_of_the_study_file
     material = gather(classes)
     (check,) = [check for check in checks(material) if "trained in at most" in check.sentence]
     assert check.state == "mind"
-    assert "linear: trained in at most 2 steps (2 epochs, 32 samples, 32 per batch" in check.sentence
+    assert "linear: trained in at most 2 steps;" in check.sentence
+    assert check.advice.startswith("2 epochs, 32 samples, 32 per batch, ")
     assert "`training: {epochs: 200, learning_rate: 0.001}`" in check.advice
     for training in ({"epochs": 200}, {"epochs": 100, "batch_size": 8}):
         longer = replace(material.run, study=material.run.study.model_copy(update={"training": training}))
@@ -146,7 +147,7 @@ def test_a_study_without_resamples_and_its_report_have_neither_intervals_nor_p_v
     material = gather(unresampled)
     assert about_resamples(0) in sentences(material)
     assert about_resamples(0) in material.run.record["notes"]
-    assert "There are no intervals, because no patients were resampled." in build_page(material)
+    assert "No intervals: no patients were resampled." in build_page(material)
     best = material.run.best()["row"].iloc[0]
     compared = material.run.comparisons.assign(row=best)  # the best row may be the reference
     shown = render_tab(replace(material, run=replace(material.run, comparisons=compared)), "Summary", absent=[])

@@ -15,7 +15,8 @@ from PIL import Image
 
 from panther.errors import InputError
 from panther.viewer.contents import Contents, find_contents
-from panther.viewer.server import Guard, make_app
+from panther.viewer.guard import Guard
+from panther.viewer.server import make_app
 from panther.viewer.workbench import Workbench
 
 

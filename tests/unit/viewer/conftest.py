@@ -10,8 +10,9 @@ from flask.testing import FlaskClient
 
 from panther.viewer.address import PREFIX, PUBLIC
 from panther.viewer.contents import find_contents
+from panther.viewer.guard import Guard
 from panther.viewer.serve import Viewer
-from panther.viewer.server import Guard, make_app
+from panther.viewer.server import make_app
 from panther.viewer.workbench import Workbench
 from viewer.asking import entered
 from viewer.attacks import RecordingQuery

@@ -235,3 +235,25 @@ def test_columns_are_numbers_names_or_constant(tmp_path):
     assert found["empty"].values == {}
     assert unit_value(found["age"].values, ["S0", "S1", "S4"]) == 65.5
     assert unit_value(found["name"].values, ["S1", "S2"]) == "several"
+
+
+def test_the_list_of_slides_has_labels_shares_and_marks_that_are_saved(client, cohort_folder):
+    found = client.get("/api/slides").get_json()
+    table = anndata.read_h5ad(cohort_folder / "slides.h5ad")
+    assert found["label"] == "subtype"
+    assert [row["label"] for row in found["slides"]] == ["a", "a", "b", "b", "a", "b"]
+    np.testing.assert_allclose([row["pi"] for row in found["slides"]], table.obsm["pi"], atol=1e-6)
+    assert found["marks"] == {}
+    client.post("/api/slides/S1/mark", json={"flag": True}, headers=HERE)
+    marks = client.post("/api/slides/S1/mark", json={"seen": True}, headers=HERE).get_json()["marks"]
+    assert marks == {"S1": {"seen": True, "flag": True}}
+    assert client.get("/api/slides").get_json()["marks"] == marks
+    assert client.post("/api/slides/S9/mark", json={"flag": True}, headers=HERE).status_code == 404
+    assert client.post("/api/slides/S1/mark", json={"flag": "yes"}, headers=HERE).status_code == 422
+
+
+def test_predictions_of_the_list_are_those_of_the_best_method(class_study):
+    client = entered(class_study.parent)
+    rows = client.get("/api/slides").get_json()["slides"]
+    assert any("predicted" in row for row in rows)
+    assert all(0.3 < row["certainty"] <= 1 for row in rows if "predicted" in row)

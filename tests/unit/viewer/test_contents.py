@@ -18,6 +18,9 @@ from panther.storage.survey import survey
 from panther.viewer import contents as contents_module
 from panther.viewer.contents import MANY, Contents, Inputs, find_contents, load_set
 from panther.viewer.workbench import Workbench
+from slides.test_ome_zarr import write_image
+from storage.test_wsidata import make_store
+from viewer.asking import entered, picture
 
 RNG = np.random.default_rng(0)
 
@@ -291,9 +294,8 @@ def test_a_folder_that_cannot_be_listed_is_noted(tmp_path, monkeypatch):
     assert str(tmp_path / "locked") in contents.notes[0]
 
 
-def test_hidden_files_and_pictures_of_maps_are_no_slides(cohort_folder):
-    for name in ("S9.overlay.tif", ".S8.tif"):
-        shutil.copy(cohort_folder / "slides" / "S0.tif", cohort_folder / name)
+def test_hidden_files_are_no_slides(cohort_folder):
+    shutil.copy(cohort_folder / "slides" / "S0.tif", cohort_folder / ".S8.tif")
     assert set(find_contents(cohort_folder).slides) == {f"S{i}" for i in range(6)}
 
 
@@ -377,3 +379,17 @@ def test_a_file_that_becomes_a_link_after_the_start_is_refused(bench, cohort_fol
     if file.startswith("slides"):
         with pytest.raises(InputError, match="link out of the opened folders"), bench.image("S0"):
             pass
+
+
+@pytest.mark.filterwarnings("ignore:zarr v3 autosharding")
+def test_a_store_of_wsidata_is_shown_over_an_ome_zarr_slide(tmp_path):
+    make_store(tmp_path / "s.zarr")
+    write_image(tmp_path / "s.ome.zarr", "0.5", pixels=np.full((1400, 1600, 3), 180, np.uint8))
+    prototypes(tmp_path / "p.safetensors")
+    contents = find_contents(tmp_path)
+    assert list(contents.slides) == ["s"]  # the image is no features of another slide
+    client = entered(contents)
+    shown = client.get("/api/slides/s").get_json()
+    assert (shown["width"], shown["height"], shown["image"], shown["patches"]) == (1600, 1400, True, 30)
+    assert abs(picture(client, "/tiles/s/patch/3.jpg", "RGB").astype(int) - 180).max() < 3
+    assert client.get("/layers/s/prototypes/3/1/1.png").status_code == 200

@@ -106,7 +106,16 @@ def on_scale(parts, scale):
 
 def test_layers_of_models_are_listed_and_computed_on_request(page):
     found, notes = layers(page)
-    assert list(found) == ["prototypes", "posterior", "attribution", "attention", "classes", "grid", "outline"]
+    assert list(found) == [
+        "prototypes",
+        "posterior",
+        "attribution",
+        "attention",
+        "classes",
+        "grid",
+        "outline",
+        "missing",
+    ]
     assert notes == []
     assert found["attribution"]["high"] is None
     found, _ = layers(page, model="head")
@@ -130,7 +139,7 @@ def test_attribution_shows_what_each_patchs_prototype_adds(page, models, with_mo
         address = f"/layers/S0/attribution/3/{{}}/{{}}.png?model=head&output={output}"
         seen = patch_colours(page, models, address)
         assert np.abs(seen[:, :3].astype(int) - on_scale(parts, DIVERGING)).max() <= 6
-        assert (seen[:, 3] == 255).all()
+        assert np.abs(seen[:, 3] - 255 * np.abs(2 * parts - 1)).max() <= 2  # as strong as the value
     refused = page.get("/layers/S0/attribution/0/0/0.png?model=head&output=z")
     assert refused.status_code == 404
     assert "'z'" in refused.get_json()["error"]
@@ -208,6 +217,22 @@ def test_borders_and_outline_lie_where_the_patches_and_the_tissue_end(page, mode
     assert alpha[199:201, 150].min() > 100  # the upper one, at y = 200
     assert alpha[:190].max() == 0
     assert alpha[210:, 110:].max() == 0
+
+
+def test_tissue_without_a_patch_is_hatched_with_its_share(page, models):
+    found, _ = layers(page)
+    corners, covered = models.patches("S0").corners, np.zeros((1130, 1500), bool)
+    for x, y in corners.astype(int):
+        covered[y : y + SIDE, x : x + SIDE] = True
+    inside = np.zeros_like(covered)
+    inside[200:900, 100:700] = True  # the outline
+    missing = inside & ~covered
+    share = float(found["missing"]["title"].split(":")[1].split("%")[0])
+    assert share == pytest.approx(100 * missing.sum() / inside.sum(), abs=0.5)
+    alpha = picture(page, "/layers/S0/missing/3/0/0.png")[..., 3] > 0
+    part = missing[:256, :256]
+    assert not alpha[~part].any()
+    assert 0.1 < alpha[part].mean() < 0.4
 
 
 def test_features_that_changed_while_open_are_shown_anew(with_models, tmp_path):

@@ -10,7 +10,8 @@ import pytest
 import panther
 from panther.errors import InputError
 from panther.viewer.address import ListenConfig
-from panther.viewer.server import HEADERS, LARGEST, Guard, known_hosts, make_app
+from panther.viewer.guard import HEADERS, LARGEST, Guard, known_hosts
+from panther.viewer.server import make_app
 from viewer.asking import Browser
 from viewer.attacks import OWN, address, refused, routes
 

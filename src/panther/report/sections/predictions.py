@@ -35,7 +35,7 @@ def curves(material: Material) -> dict[str, Any] | None:
         for name in order:
             table = run.predictions_of(name, part)
             if not table.empty and (figure := draw(run, table, f"{key}-{len(figures)}")):
-                figures[f"{where_tested(part)}: {name}"] = figure
+                figures[run.on(part, name)] = figure
     context = {"figures": figures, "receivers": _receivers(run, order), "learning": _learning(run, order)}
     return context if any(context.values()) else None
 
@@ -52,7 +52,7 @@ def _confusion(run: Run, predictions: pd.DataFrame, key: str) -> Figure:
     matrix = confusion_matrix(predictions, names)
     rows = (", ".join(f"{n} as {other}" for other, n in zip(names, row, strict=True)) for row in matrix)
     numbers = "; ".join(f"{name}: {row}" for name, row in zip(names, rows, strict=True))
-    text = f"{int(np.trace(matrix))} of {int(matrix.sum())} predictions are correct."
+    text = f"{int(np.trace(matrix))} of {int(matrix.sum())} correct."
     return Figure(key, charts.confusion(matrix, names), text, numbers, 300 + 120 * len(names))
 
 
@@ -61,7 +61,7 @@ def _roc(outputs: dict[str, tuple[pd.Series, pd.Series]], key: str, text: str) -
     from sklearn.metrics import roc_curve
 
     curves = {name: roc_curve(*output)[:2] for name, output in outputs.items() if output[0].nunique() == 2}
-    text = f"ROC of {text}; tables: mean AUROC over folds."
+    text = f"ROC of {text}."
     return Figure(key, charts.roc(curves), text, widest=760) if curves else None
 
 
@@ -75,7 +75,7 @@ def _receivers(run: Run, order: list[str]) -> Figures:
     for part in run.parts:
         tables = {name: run.predictions_of(name, part) for name in order[:MOST_CURVES]}
         outputs = {name: (t["label"] == positive, t[f"probability_{positive}"]) for name, t in tables.items()}
-        text = f"{positive} on {where_tested(part)}, all folds pooled{most}"
+        text = run.on(part, f"{positive}{most}, folds pooled")
         if figure := _roc(outputs, f"roc-{part}", text):
             figures[where_tested(part)] = figure
     return figures
@@ -85,7 +85,7 @@ def _label_receivers(run: Run, predictions: pd.DataFrame, key: str) -> Figure | 
     """ROC curves of all labels."""
     tables = {label: predictions.dropna(subset=f"label_{label}") for label in run.study.task.labels or ()}
     outputs = {label: (t[f"label_{label}"].astype(float), t[f"probability_{label}"]) for label, t in tables.items()}
-    return _roc(outputs, key, "each label, all folds pooled")
+    return _roc(outputs, key, "each label, folds pooled")
 
 
 def _scatter(run: Run, predictions: pd.DataFrame, key: str) -> Figure:
@@ -96,7 +96,7 @@ def _scatter(run: Run, predictions: pd.DataFrame, key: str) -> Figure:
     )
     r = float(pearson(observed, predicted, np.ones(len(predictions))))
     error = short(float(np.abs(observed - predicted).mean()))
-    text = f"{len(predictions):,} predictions, all folds pooled: Pearson's r {number(r)}, mean absolute error {error}; tables have means over folds."
+    text = f"{len(predictions):,} predictions, folds pooled: Pearson's r {number(r)}, mean absolute error {error}."
     return Figure(key, chart, text, widest=760)
 
 
@@ -153,7 +153,7 @@ def _learning(run: Run, order: list[str]) -> Figures:
         loaded = [run.predicted(file) for file in first["predictions"]]
         histories = [settings["history"] for settings, _ in filter(None, loaded) if settings["history"]]
         if histories:
-            text = f"Loss of {name} over epochs, one line per fold; dashed: validation."
+            text = f"Loss of {name}."
             figures[name] = Figure(f"learning-{len(figures)}", charts.learning_curves(histories), text)
     return figures
 
@@ -178,7 +178,7 @@ def _calibration(run: Run) -> dict[str, Any] | None:
     scores: dict[str, list[dict[str, Any]]] = {part: [] for part in run.parts}
     for part in run.parts:
         for position, name in enumerate(_rows_of(run, table, part)):
-            figures[f"{where_tested(part)}: {name}"] = _reliability(run, part, name, f"reliability-{part}-{position}")
+            figures[run.on(part, name)] = _reliability(run, part, name, f"reliability-{part}-{position}")
             rows = table[(table["row"] == name) & (table["part"] == part)]
             for kind, group in rows.groupby("probabilities", sort=False):
                 by_metric = {row["metric"]: row for _, row in group.iterrows()}
@@ -201,7 +201,7 @@ def _reliability(run: Run, part: str, name: str, key: str) -> Figure:
     last = list(curves.values())[-1]
     pairs = zip(last.predicted, last.observed, strict=True)
     numbers = "; ".join(f"predicted {predicted:.2f}, observed {observed:.2f}" for predicted, observed in pairs)
-    title = f"Reliability of {name} on {where_tested(part)}, {shown}, all folds pooled"
+    title = run.on(part, f"Reliability of {name}, {shown}, folds pooled")
     label = "the predicted class" if shown == PREDICTED else shown
     return Figure(key, charts.reliability_curves(curves, label), title, numbers, 700)
 

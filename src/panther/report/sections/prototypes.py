@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from panther.charts.display_names import column_titles
 from panther.charts.prototypes import shares
 from panther.charts.results import histogram, scatter, weights_boxes, weights_heatmap
 from panther.errors import InputError
@@ -25,8 +26,8 @@ MOST_EXEMPLARS, EXEMPLAR_SIDE = 5, 160  # of a kind; pixels
 TABLES = ("per_class", "prototypes", "slides")
 MOST_ROWS = 60
 RELATIONS = {
-    "neighbours": ("Contacts", "log₂ of contacts between patches, observed over expected. Orange: more often than by chance; blue: less often."),
-    "cooccurrence": ("Co-occurrence", "Correlation over slides of the log-ratios of shares. Orange: occur together; blue: exclude each other."),
+    "neighbours": ("Contacts", "log₂ of contacts of patches, observed over expected. Orange: above chance; blue: below."),
+    "cooccurrence": ("Co-occurrence", "Correlation of log-ratios of shares over slides. Orange: together; blue: apart."),
 }  # fmt: skip
 STATISTICS = {
     "pi": "π (amount)",
@@ -48,7 +49,7 @@ def prototypes(material: Material) -> dict[str, Any] | None:
     rows = sorted(atlas.rows("prototypes"), key=lambda row: row["prototype"])
     names = [material.prototype(row["prototype"]) for row in rows]
     shares = ", ".join(f"{name} {row['share']:.1%}" for name, row in zip(names, rows, strict=True))
-    caption = "Mean share of each prototype over patients, with the 95 % interval"
+    caption = "Mean over patients, 95 % interval"
     groups: dict[str, Figure] = {}
     for column, chart in group_charts(atlas.content, names).items():
         tests = [
@@ -56,9 +57,10 @@ def prototypes(material: Material) -> dict[str, Any] | None:
             for row in atlas.rows("tests")
             if row["column"] == column
         ]  # fmt: skip
-        text = f"Share of each prototype by {column}, over patients; right: p-values, Holm-corrected over prototypes."
+        title = column_titles([str(column)])[str(column)]
+        text = f"By {title}; p-values are Holm-corrected over prototypes."
         header = ("prototype", "test", "statistic", "p", "p, corrected")
-        groups[str(column)] = Figure(f"groups-{len(groups)}", chart, text, header=header, rows=tests)
+        groups[title] = Figure(f"groups-{len(groups)}", chart, text, header=header, rows=tests)
     charts = relation_charts(atlas.content, names)
     relations = {
         title: Figure(key, charts[key], text, widest=820)
@@ -132,7 +134,7 @@ def _evenly(count: int, most: int) -> np.ndarray:
 def _heatmap(samples: Sequence[str], weights: np.ndarray, names: Sequence[str]) -> Figure:
     order = sorted_rows(weights)[_evenly(len(weights), MOST_SAMPLES)]
     some = f" {MOST_SAMPLES:,} of {len(samples):,} samples, evenly spaced." if len(order) < len(samples) else ""
-    text = f"Share π of every sample (columns) and prototype (rows).{some}"
+    text = f"π by sample and prototype.{some}"
     mean = ", ".join(f"{name} {share:.0%}" for name, share in zip(names, weights.mean(0), strict=True))
     return Figure("weights", weights_heatmap(weights[order], [samples[i] for i in order], names), text, f"mean {mean}")
 
@@ -145,15 +147,16 @@ def _columns(material: Material) -> list[str]:
 
 def _boxes(material: Material, samples: Sequence[str], weights: np.ndarray, names: Sequence[str]) -> dict[str, Figure]:
     run, figures = material.run, {}
+    titles = column_titles(map(str, run.cohort.columns))
     for k, name in enumerate(_columns(material) if set(samples) & set(run.cohort.index) else ()):
-        groups, numbers = np.array(run.column(name, samples)), numeric(run.cohort[name])
+        title, groups, numbers = titles[name], np.array(run.column(name, samples)), numeric(run.cohort[name])
         if numbers is not None:
             median = np.nanmedian(numbers)
             above = pd.to_numeric(groups, errors="coerce") > median
-            halves = np.where(above, f"{name} above {median:.6g}", f"{name} at most {median:.6g}")
+            halves = np.where(above, f"{title} above {median:.6g}", f"{title} at most {median:.6g}")
             groups = np.where(groups == "not known", groups, halves)
-        text = f"Share π of each prototype by {name}. Box: middle half of the samples; whiskers: middle 90 %."
-        figures[name] = Figure(f"boxes-{k}", weights_boxes(weights, groups.tolist(), names), text)
+        text = f"π by {title}."
+        figures[title] = Figure(f"boxes-{k}", weights_boxes(weights, groups.tolist(), names), text)
     return figures
 
 
@@ -161,6 +164,7 @@ def _scatters(material: Material) -> dict[str, Figure]:
     mixture, run, figures = material.mixtures, material.run, {}
     if mixture is None:
         return {}
+    titles = column_titles(map(str, run.cohort.columns))
     rows = _evenly(len(mixture.samples), MOST_POINTS)
     samples = [mixture.samples[i] for i in rows]
     some = "" if len(rows) == len(mixture.samples) else f" {len(rows):,} of them are shown."
@@ -168,9 +172,9 @@ def _scatters(material: Material) -> dict[str, Figure]:
         for k, name in enumerate(_columns(material)):
             numbers = numeric(run.cohort[name].reindex(samples).fillna(""))
             values = run.column(name, samples) if numbers is None else numbers
-            text = f"{projection} of the embeddings of {len(mixture.samples):,} samples, coloured by {name}.{some}"
-            title = f"{name} ({projection})" if len(mixture.positions) > 1 else name
-            chart = scatter(position[rows], samples, values, axes, name)
+            text = f"{projection} of {len(mixture.samples):,} embeddings, by {titles[name]}.{some}"
+            title = f"{titles[name]} ({projection})" if len(mixture.positions) > 1 else titles[name]
+            chart = scatter(position[rows], samples, values, axes, titles[name])
             figures[title] = Figure(f"scatter-{projection.lower()}-{k}", chart, text, widest=900)
     return figures
 
@@ -208,7 +212,7 @@ def tissue_classes(material: Material) -> dict[str, Any] | None:
     names = [material.prototype(row["prototype"]) for row in artefact.rows("prototypes")]
     figure = None
     if counts and np.shape(counts) == (len(names), len(classes)):
-        text = "Share of each class (columns) in the patches of each prototype (rows)."
+        text = "Classes of the patches of each prototype."
         figure = Figure("tissue-classes", class_chart(artefact.content, names), text, widest=420 + 90 * len(classes))
     return {
         "measures": artefact.content.get("agreement") or {},
@@ -242,7 +246,8 @@ def attribution(material: Material) -> dict[str, Any] | None:
     artefact = material.artefacts.get("km")
     if artefact is not None and artefact.rows("prototypes"):
         figures = _survival_by_prototype(material, artefact)
-        context["survival"] = {"figures": figures, "notes": artefact.content.get("notes", [])}
+        notes = [note for note in artefact.content.get("notes", []) if note not in material.run.record["notes"]]
+        context["survival"] = {"figures": figures, "notes": notes}  # without those of the tab of the cohort
     return context if any(context.values()) else None
 
 
@@ -259,7 +264,7 @@ def _contributions(material: Material, artefact: Artefact, output: str, position
         [names.get(row["prototype"], row["prototype"]), row["statistic"], number(float(row["mean"]), 4), number(float(row["mean_absolute"]), 4)]
         for row in rows
     ]  # fmt: skip
-    text = f"Mean absolute contribution to {output}; the largest is that of {names[order[0]]}."
+    text = f"Largest for {output}: {names[order[0]]}."
     chart = contribution_chart(rows, order, names, colours=colours)
     header = ("prototype", "statistic", "mean", "mean absolute")
     return Figure(f"contributions-{position}", chart, text, header=header, rows=cells)
@@ -274,8 +279,8 @@ def _survival_by_prototype(material: Material, artefact: Artefact) -> dict[str, 
     figures = {}
     for row in rows:
         name = material.prototype(row["prototype"])
-        corrected = f"corrected for {len(rows)} prototypes {p_value(row.get('p_corrected'))}"
-        text = f"Survival by the share of {name}: log-rank p {p_value(row.get('p'))}, {corrected}."
+        corrected = f"Holm-corrected for {len(rows)} {p_value(row.get('p_corrected'))}"
+        text = f"{name}: log-rank p {p_value(row.get('p'))}, {corrected}."
         if row.get("groups"):
             figures[name] = Figure(f"km-{row['prototype']}", curve_chart(row, unit, title), text)
     return figures
@@ -288,7 +293,7 @@ def diagnostics(material: Material) -> dict[str, Any]:
     if mixture is not None and mixture.used is not None:
         used = mixture.used
         median, single = np.median(used), int((used < COLLAPSED).sum())
-        text = f"A sample uses {median:.1f} of {len(mixture.prototypes)} prototypes (median); {single} of {len(used):,} samples use only one."
+        text = f"Median {median:.1f} of {len(mixture.prototypes)}; {single} of {len(used):,} samples use one only."
         effective = Figure("effective", histogram(used, "effective number of prototypes", 24), text)
     diagnosed = dict(mixture.prototypes.diagnostics) if mixture else {}
     share = diagnosed.get("occupancy_share")
@@ -296,9 +301,7 @@ def diagnostics(material: Material) -> dict[str, Any]:
         order, title = names.order, "share of the training patches"
         titles = {c: names.name(c) for c in order}
         effective_number = diagnosed.get("effective_number", np.nan)
-        text = (
-            f"{title.capitalize()}, fold {mixture.fold + 1}; effective number {effective_number:.1f} of {len(share)}."
-        )
+        text = f"Effective number {effective_number:.1f} of {len(share)}."
         distance, nearest = diagnosed["distance_to_nearest"], diagnosed["nearest"]
         rows = [[titles[c], share[c], distance[c], titles.get(nearest[c], "")] for c in order]
         chart = shares(list(titles.values()), [share[c] for c in order], [names.colour(c) for c in order], title)

@@ -17,7 +17,7 @@ from panther.evaluation.intervals import CAPTION, holm
 from panther.evaluation.metrics import LOWER_IS_BETTER, OF_LABEL
 from panther.evaluation.verdicts import about_perfect, about_selection, best_rows, winners, worst_groups
 from panther.report.checks import checks
-from panther.report.data import Run, cohorts_of, metric_name, observed, short, where_tested
+from panther.report.data import Run, cohorts_of, metric_name, observed, readable, short, where_tested
 from panther.report.figures import DASH, MINUS, Figure, estimates, limits, number, signed
 from panther.report.material import Material
 from panther.report.sections.cohort import count_tiles
@@ -104,7 +104,7 @@ def results(material: Material) -> dict[str, Any]:
         "caption": CAPTION,
         "metrics": shown,
         "figures": {
-            f"{metric_name(metric)}, {where_tested(part)}": forest_of(run, part, metric, "forest")
+            run.on(part, metric_name(metric)): forest_of(run, part, metric, "forest")
             for part in run.parts
             for metric in (*shown, *extra)
         },
@@ -130,7 +130,7 @@ def forest_chart(run: Run, part: str, metric: str) -> tuple[Chart, str, str]:
     rows = [row._replace(folds=folds.get(row.name, ())) for row in estimates(table)]
     chart = forest(rows, metric_name(metric), run.chance(metric, part), list(best_rows(table)["row"]))
     numbers = "; ".join(f"{row.name} {number(row.mean)}" for row in rows)
-    return chart, f"{metric_name(metric)} on {where_tested(part)}", numbers
+    return chart, run.on(part, metric_name(metric)), numbers
 
 
 def _table(run: Run, part: str, metrics: list[str]) -> dict[str, Any]:
@@ -176,8 +176,8 @@ def _gains(run: Run, metrics: list[str]) -> dict[str, Any] | None:
         title = f"gain in {metric_name(metric)}"
         numbers = "; ".join(f"{r['row']} {signed(r['difference'])}" for _, r in rows.iterrows())
         chart = forest(estimates(rows, "difference"), title, 0.0, called="no gain")
-        figure = Figure(f"gains-{part}-{metric}", chart, f"{title} on {where_tested(part)}", numbers)
-        figures[f"{metric_name(metric)}, {where_tested(part)}"] = figure
+        figure = Figure(f"gains-{part}-{metric}", chart, run.on(part, title), numbers)
+        figures[run.on(part, metric_name(metric))] = figure
     alone = run.summary[run.summary["method"] == COVARIATES]
     return {
         "covariates": listed([covariate.column for covariate in run.study.covariates]),
@@ -196,7 +196,7 @@ def _groups(table: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFr
 
 def retrieval(material: Material) -> dict[str, Any] | None:
     """Agreement of labels with the nearest training slides; None where the study has no retrieval."""
-    folder = material.run.folder
+    run, folder = material.run, material.run.folder
     files = folder / "retrieval.parquet", folder / "retrieval_comparisons.parquet"
     if not files[0].exists():
         return None
@@ -208,8 +208,8 @@ def retrieval(material: Material) -> dict[str, Any] | None:
         best = [row.name for row in values if row.mean == rows["value"].max()]
         numbers = "; ".join(f"{row.name} {number(row.mean)}" for row in values)
         chart = forest(values, name, float(rows["chance"].iloc[0]), best)
-        where = where_tested(part)
-        figures[f"{name}, {where}"] = Figure(f"retrieval-{part}-{metric}-{k}", chart, f"{name} on {where}", numbers)
+        title = run.on(part, name)
+        figures[title] = Figure(f"retrieval-{part}-{metric}-{k}", chart, title, numbers)
     if not compared.empty:
         compared = compared[compared["group"] == "all"]
     return {
@@ -249,20 +249,20 @@ def shuffle_test(material: Material) -> dict[str, Any] | None:
         return None
     table = read_parquet(file)
     table = table[table["metric"].isin(run.study.shown)]
-    table = table.assign(row=row_names(table, varying_factors(table)))
+    table = table.assign(row=[readable(name) for name in row_names(table, varying_factors(table))])
     errors = table["metric"].isin(LOWER_IS_BETTER).to_numpy()[:, None]  # they grow where a score falls
     loss, gain = table[["difference", "ci_low", "ci_high"]], table[["difference", "ci_high", "ci_low"]]
     table[["lost", "low", "high"]] = np.where(errors, -gain, loss)
     figures = {}
     for (part, metric), rows in _groups(table, "part", "metric"):
-        name, where = metric_name(metric), where_tested(part)
+        name = run.on(part, metric_name(metric))
         pairs = list(zip(rows["row"], rows["score"], rows["shuffled"], strict=True))
         scores = [Estimate(row, score, float("nan"), float("nan"), [shuffled]) for row, score, shuffled in pairs]
         numbers = "; ".join(f"{row} {number(score)} and {number(shuffled)}" for row, score, shuffled in pairs)
         rings = ("shuffled patches", ORANGE)
         chart = forest(scores, name, run.chance(metric, part), rings=rings, squares="original tissue")
-        caption = f"{name} on {where}, original and shuffled"
-        figures[f"{name}, {where}"] = Figure(f"shuffle-{part}-{metric}", chart, caption, numbers)
+        caption = f"{name}, original and shuffled"
+        figures[name] = Figure(f"shuffle-{part}-{metric}", chart, caption, numbers)
     return {
         "times": int(table["shuffles"].max()),
         "sentences": [s.removeprefix("Shuffled tissue, ") for s in shuffle_sentences(table, run.study.shown)],

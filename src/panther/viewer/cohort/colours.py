@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from panther.charts.display_names import column_titles
 from panther.engine import map_slides
 from panther.errors import InputError
 from panther.explain.shares import DIGITS
@@ -74,10 +75,11 @@ class Colour:
     group: str
     kind: Kind
     read: Callable[[Units], Values]
+    hint: str = ""  # name of a column in the table
 
     def to_dict(self) -> dict[str, str]:
         """Entry of the page's list."""
-        return {"id": self.id, "title": self.title, "group": self.group, "kind": self.kind}
+        return {"id": self.id, "title": self.title, "group": self.group, "kind": self.kind, "hint": self.hint}
 
 
 class CohortColours:
@@ -101,11 +103,15 @@ class CohortColours:
         for name, patient, slides in zip(units.names, units.patients, units.slides, strict=True):
             values = {column_id(column.name): unit_value(column.values, slides) for column in columns}
             rows.append({**values, "name": name, "patient": patient, "slides": slides})
-        return list(map(_column_colour, columns)), rows
+        return _column_colours(columns), rows
 
     def choices(self, set_name: str | None) -> tuple[list[Colour], list[str]]:
         """Colours to choose from, and why some are missing."""
-        colours = [_column_colour(column) for column in self._columns if column.values]
+        colours = [
+            colour
+            for column, colour in zip(self._columns, _column_colours(self._columns), strict=True)
+            if column.values
+        ]
         for c, title in enumerate(self.titles(set_name)):
             read = partial(self._pi, c, set_name)
             colours.append(Colour(f"pi:{c}", f"π of {title}", "Share of a prototype", "number", read))
@@ -130,6 +136,37 @@ class CohortColours:
         """Columns that the studies predict."""
         labels = [run.study.task.label for run in self._studies()[0].values()]
         return [column_id(label) for label in labels if label]
+
+    def labels(self) -> tuple[str, Mapping[str, Value]]:
+        """Outcome of a study, else the first column of categories, by slide."""
+        outcomes = self.outcomes()
+        table = self._bench.contents.table
+        if table is None or Path(table.source).name == "summary.csv":  # of a job: paths and states
+            return "", {}
+        columns = [column for column in self._columns if column.kind == "category" and column.values]
+        columns.sort(key=lambda column: column_id(column.name) not in outcomes)
+        titles = column_titles(column.name for column in self._columns)
+        return (titles[columns[0].name], columns[0].values) if columns else ("", {})
+
+    def predictions(self) -> dict[str, dict[str, Value]]:
+        """Class that the best method of a study of classes predicts for each slide, and its mean probability."""
+        slides = self._bench.contents.slides
+        for run in self._studies()[0].values():
+            if run.kind != "classification":
+                continue
+            table = run.predictions[run.predictions["row"] == next(iter(run.best()["row"]), run.rows[0])]
+            mean = (
+                table.groupby("sample")[[name for name in table.columns if name.startswith(PROBABILITY)]]
+                .mean()
+                .fillna(0)
+            )
+            of_sample: dict[str, dict[str, Value]] = {
+                str(sample): {"predicted": str(best).removeprefix(PROBABILITY), "certainty": float(highest)}
+                for sample, best, highest in zip(mean.index, mean.idxmax(axis=1), mean.max(axis=1), strict=True)
+            }
+            samples = {name: name if name in of_sample else entry.patient for name, entry in slides.items()}
+            return {name: of_sample[sample] for name, sample in samples.items() if sample in of_sample}
+        return {}
 
     def titles(self, set_name: str | None) -> list[str]:
         """Titles of the prototypes."""
@@ -177,10 +214,18 @@ class CohortColours:
         return Values(_by_unit(values, units), tuple(notes))
 
 
-def _column_colour(column: Column) -> Colour:
-    return Colour(
-        column_id(column.name), column.name, "Table", column.kind, lambda units: Values(_by_unit(column.values, units))
-    )
+def _column_colours(columns: Sequence[Column]) -> list[Colour]:
+    titles = column_titles(column.name for column in columns)
+    return [
+        Colour(
+            column_id(column.name), titles[column.name], "Table", column.kind, partial(_in_table, column), column.name
+        )
+        for column in columns
+    ]
+
+
+def _in_table(column: Column, units: Units) -> Values:
+    return Values(_by_unit(column.values, units))
 
 
 def _predicted_by_study(run: Run, row: str, output: str, units: Units) -> Values:

@@ -25,7 +25,7 @@ from panther.storage.tables import is_missing
 from panther.store import version_of
 from panther.viewer.contents import Contents, SlideEntry
 from panther.viewer.gallery import gallery_of
-from panther.viewer.workbench import LruCache, Workbench
+from panther.viewer.workbench import InProgressError, LruCache, Workbench
 
 Value = str | float
 Kind = Literal["category", "number"]
@@ -162,6 +162,14 @@ class CohortShares:
             rows = zip(computed.samples, computed.pi, patches.tolist(), strict=True)
             shares = {slide: Share(pi, n) for slide, pi, n in rows} | shares
         return shares, failures
+
+    def known(self, name: str | None) -> Mapping[str, Share]:
+        """Shares that are there without reading features: of the embeddings or of an atlas."""
+        try:
+            has_atlas = bool(self._bench.contents.artefacts.get("atlas"))
+            return self.read(name)[0] if has_atlas else self._from_file(name)
+        except (InputError, InProgressError):
+            return {}
 
     def count(self, name: str | None) -> int:
         """Number of prototypes."""

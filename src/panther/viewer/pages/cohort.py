@@ -12,10 +12,11 @@ from panther.charts.results import scatter
 from panther.charts.to_plotly import convert
 from panther.errors import InputError
 from panther.explain.shares import Factor, difference_intervals, mean_intervals, patient_means, share_tests
+from panther.viewer.annotations import change_mark, read_marks
 from panther.viewer.cohort.colours import CohortColours, Colour, Values
 from panther.viewer.cohort.positions import CohortPositions, Placed
 from panther.viewer.cohort.units import LEVELS, CohortShares, Share, Units, Value, levels, units_of
-from panther.viewer.queries import CohortQuery, Groups
+from panther.viewer.queries import CohortQuery, Groups, MarkChange
 from panther.viewer.workbench import LruCache, Workbench, pick
 
 GROUPS = ("A", "B")
@@ -29,6 +30,25 @@ def cohort_routes(bench: Workbench) -> Blueprint:
     shares = CohortShares(bench)
     colours, positions = CohortColours(bench, shares), CohortPositions(bench, shares)
     tables: LruCache[tuple[list[Colour], list[dict[str, Any]]]] = LruCache(len(LEVELS))
+
+    @routes.get("/api/slides")
+    def slides() -> dict[str, Any]:
+        chosen = CohortQuery.read().set
+        known = shares.known(chosen)
+        shades = bench.legend(chosen) if bench.contents.prototypes else []
+        title, labels = colours.labels()
+        predictions = colours.predictions()
+        rows = []
+        for name in bench.contents.slides:
+            pi = known[name].pi if name in known else None
+            rows.append({"name": name, "label": labels.get(name), "pi": pi, **predictions.get(name, {})})
+        return {"label": title, "slides": rows, "colours": [colour for _, colour in shades], "marks": read_marks(bench)}
+
+    @routes.post("/api/slides/<name>/mark")
+    def mark(name: str) -> dict[str, Any]:
+        body = MarkChange.read()
+        bench.slide(name)
+        return {"marks": change_mark(bench, name, body.model_dump(exclude={"set"}, exclude_none=True))}
 
     @routes.get("/api/cohort")
     def cohort() -> dict[str, Any]:

@@ -3,11 +3,13 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from flask import Blueprint, jsonify
 
+from panther.charts.display_names import column_titles
 from panther.charts.prototypes import Group, Tests, correlations, group_shares
 from panther.charts.to_plotly import convert
 from panther.cohort.load import load_cohort
@@ -25,6 +27,7 @@ from panther.viewer.queries import Body, NameChange, NameUndo, PrototypeQuery, Q
 from panther.viewer.workbench import UnknownError, Workbench, as_sentence
 
 KINDS = ("nearest", "borderline", "farthest", "random")  # of patches, in the order of the page
+ON_CARD = 9  # patches
 MOST_LEVELS = 12  # of a column that is offered first
 
 
@@ -37,7 +40,16 @@ def prototype_routes(bench: Workbench) -> Blueprint:
         chosen = PrototypeQuery.read().set
         findings = gallery_of(bench, chosen).findings()
         rows = [_overview(findings, c) for c in range(len(bench.prototypes(chosen)))]
-        return {**_progress(findings), "prototypes": rows, "columns": _columns(bench), "notes": findings.notes}
+        spec = bench.prototypes(chosen).spec
+        side = spec.mpp * spec.size if spec.mpp and spec.size else None  # of a patch, micrometres
+        return {
+            **_progress(findings),
+            "prototypes": rows,
+            "columns": _columns(bench),
+            "titles": column_titles(_columns(bench)),
+            "notes": findings.notes,
+            "um": side,
+        }
 
     @routes.get("/api/prototypes/<int:prototype>")
     def one(prototype: int) -> dict[str, Any]:
@@ -116,10 +128,11 @@ def _progress(findings: Findings) -> dict[str, Any]:
 
 
 def _overview(findings: Findings, prototype: int) -> dict[str, Any]:
-    """Share of one prototype and its most typical patch."""
+    """Share of one prototype and its most typical patches."""
     row = findings.content["prototypes"][prototype] if findings.content else {}
     shares = {name: row.get(name) for name in ("share", "low", "high", "patches", "slides")}
-    return {"prototype": prototype, **shares, "exemplar": next(_exemplars(findings, prototype, "nearest"), None)}
+    typical = islice(_exemplars(findings, prototype, "nearest"), ON_CARD)
+    return {"prototype": prototype, **shares, "typical": list(typical)}
 
 
 def _exemplars(findings: Findings, prototype: int, kind: str) -> Iterator[dict[str, Any]]:
@@ -195,15 +208,15 @@ def _survival(bench: Workbench, findings: Findings, prototype: int) -> dict[str,
             continue
         patients = kaplan_meier.by_patient(pi, cohort)
         comparison = kaplan_meier.compare(patients)
-        curves = next((row for row in comparison.prototypes if row.prototype == prototype), None)
+        curves = next((row for row in comparison.prototypes if row["prototype"] == prototype), None)
         if curves is None:
             notes = [note for note in comparison.notes if note.startswith(f"C{prototype}:")]
             raise InputError(" ".join(notes) or "there is nothing to compare")
-        chart = kaplan_meier.curve_chart(kaplan_meier.described(curves, {}), comparison.unit, "")
+        chart = kaplan_meier.curve_chart(curves, comparison.unit, "")
         return {
             "endpoint": endpoint,
             "figure": convert(chart),
-            "test": {"p": curves.p, "p_corrected": curves.p_corrected},
+            "test": {"p": curves["p"], "p_corrected": curves["p_corrected"]},
             # columns and exclusions, without the name that a table in memory has
             "notes": [*cohort.report.sentences()[1:], *patients.notes],
         }

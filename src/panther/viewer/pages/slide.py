@@ -70,6 +70,10 @@ def slide_routes(bench: Workbench) -> Blueprint:
     def base(name: str, zoom: int, x: int, y: int) -> Response:
         return cached_by_browser(tiles.picture(tiles.base, name, zoom, x, y), "image/jpeg")
 
+    @routes.get("/tiles/<name>/thumbnail.jpg")
+    def thumbnail(name: str) -> Response:
+        return cached_by_browser(tiles.picture(tiles.thumbnail, name), "image/jpeg")
+
     @routes.get("/tiles/<name>/patch/<int:number>.jpg")
     def patch(name: str, number: int) -> Response:
         return cached_by_browser(tiles.picture(tiles.patch, name, number, PictureQuery.read().size), "image/jpeg")

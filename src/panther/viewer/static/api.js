@@ -3,9 +3,10 @@
 export const SILENT = "The server does not answer; is `panther view` still running?";
 
 export class Refused extends Error {
-  constructor(text, status) {
+  constructor(text, status, loading = false) {
     super(text);
     this.status = status;
+    this.loading = loading; // the folder is still being read
   }
 }
 
@@ -68,6 +69,6 @@ async function answer(response) {
   } catch {
     content = { error: `The server answered ${response.status} ${response.statusText}.` };
   }
-  if (!response.ok) throw new Refused(content.error ?? `The server answered ${response.status}.`, response.status);
+  if (!response.ok) throw new Refused(content.error ?? `The server answered ${response.status}.`, response.status, content.loading);
   return content;
 }

@@ -5,6 +5,7 @@ import { el, message, show } from "./dom.js";
 
 // page -> its module, which exports open(place, state, contents) and returns what closes it
 const PAGES = {
+  start: ["Overview", () => import("./start.js")],
   slide: ["Slide", () => import("./slide.js")],
   prototypes: ["Prototypes", () => import("./prototypes.js")],
   cohort: ["Cohort", () => import("./cohort.js")],
@@ -12,12 +13,14 @@ const PAGES = {
   study: ["Study", () => import("./study.js")],
 };
 
+const AGAIN = 300; // ms between two looks while the folder is being read
+
 let contents = null;
 let close = () => {};
 let turn = 0;
 
 async function open(now) {
-  const name = now.page in PAGES ? now.page : "slide";
+  const name = now.page in PAGES ? now.page : Object.keys(now).length ? "slide" : "start";
   const current = ++turn;
   const place = document.getElementById("page");
   mark(name);
@@ -104,6 +107,20 @@ function setTheme(theme) {
   localStorage.setItem("theme", theme);
 }
 
+/** What there is to show; the page is served before its folder is read. */
+async function loaded() {
+  for (;;) {
+    try {
+      return await get(["contents"]);
+    } catch (error) {
+      if (!error.loading) throw error;
+      const place = document.getElementById("page");
+      if (!place.firstChild) show(place, el("p", { class: "reading", role: "status" }, "Reading the folder …"));
+      await new Promise((done) => setTimeout(done, AGAIN));
+    }
+  }
+}
+
 async function start() {
   if (localStorage.getItem("theme")) setTheme(localStorage.getItem("theme"));
   document.getElementById("skip").addEventListener("click", (event) => {
@@ -111,9 +128,10 @@ async function start() {
     document.getElementById("page").focus();
   });
   try {
-    contents = await get(["contents"]);
+    contents = await loaded();
   } catch (error) {
     message(error.message, "page");
+    show(document.getElementById("page"));
     return;
   }
   document.title = `${contents.title} · panther`;

@@ -1,12 +1,15 @@
 // The cohort: slides or patients as points beside their table, coloured, filtered, and compared in two groups.
-import { get, post } from "./api.js";
-import { go, remember } from "./address.js";
+import { get, path, post } from "./api.js";
+import { go, link, remember } from "./address.js";
 import { chart } from "./chart.js";
 import { choice, el, field, message, show } from "./dom.js";
 import { points } from "./points.js";
 import { number, table } from "./table.js";
 
 const LONGEST = 1500; // letters of a group in the address; a longer list of names is not kept there
+const BARS = 12; // of a histogram
+const HISTOGRAMS = 6;
+const STRIP = 24; // slides of group A that are shown
 const MOST_VALUES = 200; // of a column, to choose from
 const TOOLS = { lasso: "Lasso", box: "Box", move: "Move" };
 
@@ -21,6 +24,7 @@ class Cohort {
     this.place = place;
     this.state = { ...state };
     this.contents = contents;
+    this.pictured = new Set(contents.slides.filter(({ image }) => image).map(({ name }) => name));
     this.groups = { a: read(state.a), b: read(state.b) };
     this.closed = false;
     this.turn = 0;
@@ -95,18 +99,28 @@ class Cohort {
     if (cohort.planes.length) {
       parts.push(field("Placed by", choice(cohort.planes.map(({ id, title }) => [id, title]), this.plane, (plane) => { this.plane = plane; this.keep({ plane }); this.draw(); })));
     }
-    if (cohort.planes.length && cohort.colours.length) parts.push(field("Coloured by", this.colourChoice()));
+    if (cohort.planes.length && cohort.colours.length) parts.push(field("Coloured by", el("span", {}, this.colourChoice())));
     parts.push(this.filterControls());
-    return el("div", { class: "cohort-controls" }, parts);
+    this.histograms = el("div", { class: "cohort-histograms", role: "group", "aria-label": "Filter by values" });
+    return el("div", {}, el("div", { class: "cohort-controls" }, parts), this.histograms);
   }
 
   colourChoice() {
-    const select = el("select", { onchange: () => { this.colour = select.value; this.keep({ colour: this.colour }); this.draw(); } });
-    for (const group of new Set(this.cohort.colours.map((one) => one.group))) {
-      const members = this.cohort.colours.filter((one) => one.group === group);
-      select.append(el("optgroup", { label: group }, members.map(({ id, title }) => el("option", { value: id, selected: id === this.colour }, title))));
-    }
-    return select;
+    const titleOf = ({ title: text, group }) => (group === "Table" || group.startsWith("Share") ? text : `${text} · ${group}`);
+    const titles = new Map(this.cohort.colours.map((one) => [titleOf(one), one.id]));
+    const present = () => [...titles].find(([, id]) => id === this.colour)?.[0] ?? "";
+    const input = el("input", { list: "cohort-colours", value: present(), autocomplete: "off", spellcheck: "false" });
+    const restore = () => (input.value = present());
+    input.addEventListener("focus", () => (input.value = "")); // so that all are offered
+    input.addEventListener("blur", restore);
+    input.addEventListener("change", () => {
+      const id = titles.get(input.value);
+      if (id === undefined || id === this.colour) return;
+      this.colour = id;
+      this.keep({ colour: id });
+      this.draw();
+    });
+    return [input, el("datalist", { id: "cohort-colours" }, [...titles.keys()].map((value) => el("option", { value })))];
   }
 
   toolbar() {
@@ -188,6 +202,8 @@ class Cohort {
     if (row && row.patient !== name) lines.push(`patient ${row.patient}`);
     if (row?.slides.length > 1) lines.push(`${row.slides.length} slides`);
     if (this.shown?.colour) lines.push(`${this.shown.colour.title}: ${worded(this.shown.values[name])}`);
+    const pictured = row?.slides.find((slide) => this.pictured.has(slide));
+    if (pictured) lines.push(thumbnail(pictured));
     return lines;
   }
 
@@ -214,7 +230,7 @@ class Cohort {
     if (cohort.level === "patients") columns.push({ id: "count", title: "Slides", number: true });
     const colour = shown?.colour;
     if (colour && colour.group !== "Table") columns.push({ id: "colour", title: colour.title, number: colour.kind === "number", width: 16 });
-    columns.push(...cohort.columns.map(({ id, title, kind }) => ({ id, title, number: kind === "number" })));
+    columns.push(...cohort.columns.map(({ id, title, kind, hint }) => ({ id, title, hint, number: kind === "number" })));
     const rows = cohort.rows.map((row) => ({ ...row, count: row.slides.length, colour: shown?.values[row.name] ?? null }));
     const signature = columns.map(({ id, title }) => `${id} ${title}`).join("\n");
     if (this.table && this.signature === signature) {
@@ -241,6 +257,54 @@ class Cohort {
     });
     if (this.kept().length < this.all.length) this.table.rows(this.kept(), this.all.length);
     if (this.state.q) this.sought = new Set(this.table.shown().map((row) => row.name));
+  }
+
+  // --- histograms, each over what the others leave
+
+  /** Columns of the histograms with the bin of every row. */
+  binned() {
+    this.bins ??= this.cohort.columns
+      .filter(({ id, kind }) => kind === "number" || (this.tally(id).length > 1 && this.tally(id).length <= BARS))
+      .slice(0, HISTOGRAMS)
+      .map((column) => {
+        const values = this.cohort.rows.map((row) => row[column.id]);
+        const names = column.kind === "number" ? ranges(values) : this.tally(column.id).map(([value]) => value);
+        const at = new Map(names.map((name, k) => [name, k]));
+        const bin = column.kind === "number" ? rangeOf(values) : (value) => at.get(worded(value));
+        return { ...column, names, of: values.map(bin), chosen: new Set() };
+      });
+    return this.bins;
+  }
+
+  /** Whether row `n` is in the chosen bars of all histograms but one. */
+  passes(n, but = null) {
+    return this.binned().every((one) => one === but || !one.chosen.size || one.chosen.has(one.of[n]));
+  }
+
+  drawHistograms() {
+    const parts = this.binned().map((one) => {
+      const counts = new Array(one.names.length).fill(0);
+      for (let n = 0; n < one.of.length; n++) if (one.of[n] >= 0 && this.passes(n, one)) counts[one.of[n]]++;
+      const most = Math.max(1, ...counts);
+      const bars = counts.map((count, k) =>
+        el(
+          "button",
+          { "aria-pressed": String(one.chosen.has(k)), "aria-label": `${one.title} ${one.names[k]}: ${count}`, title: `${one.names[k]}: ${count}`, "data-bar": `${one.id} ${k}`, onclick: () => this.choose(one, k) },
+          el("i", { style: { height: `${(100 * count) / most}%` } }),
+        ),
+      );
+      return el("div", { class: one.chosen.size ? "histogram chosen" : "histogram" }, el("span", { title: one.hint || null }, one.title), el("div", { class: "bars" }, bars));
+    });
+    const focus = document.activeElement?.dataset?.bar;
+    show(this.histograms, parts);
+    if (focus) this.histograms.querySelector(`[data-bar="${CSS.escape(focus)}"]`)?.focus();
+  }
+
+  choose(one, k) {
+    one.chosen.has(k) ? one.chosen.delete(k) : one.chosen.add(k);
+    this.places = new Map(this.cohort.rows.map(({ name }, n) => [name, n]));
+    this.sight = null;
+    this.filtered();
   }
 
   // --- show only some
@@ -293,6 +357,11 @@ class Cohort {
   }
 
   kept() {
+    const any = this.bins?.some(({ chosen }) => chosen.size);
+    return any ? this.keptByColumn().filter(({ name }) => this.passes(this.places.get(name))) : this.keptByColumn();
+  }
+
+  keptByColumn() {
     const column = this.cohort.columns.find(({ id }) => id === this.state.only);
     if (!column || !this.state.values) return this.all;
     if (column.kind === "number") {
@@ -305,6 +374,7 @@ class Cohort {
 
   filtered() {
     if (!this.table) return;
+    this.drawHistograms();
     this.table.rows(this.kept(), this.all.length);
     this.sought = this.state.q ? new Set(this.table.shown().map((row) => row.name)) : null;
     this.otherSight();
@@ -321,7 +391,7 @@ class Cohort {
 
   /** Names that are in sight; null: all. */
   inSight() {
-    if (!this.state.values && !this.sought) return null;
+    if (!this.state.values && !this.sought && !this.bins?.some(({ chosen }) => chosen.size)) return null;
     // used many times at each change, so kept until the next
     if (!this.sight || this.sight.values !== this.state.values || this.sight.sought !== this.sought || this.sight.only !== this.state.only) {
       const kept = this.kept().map((row) => row.name);
@@ -413,10 +483,17 @@ class Cohort {
     ];
     if (few.length) parts.push(this.groupForm(few));
     if (this.groups.a || this.groups.b) parts.push(el("button", { class: "quiet", onclick: () => this.setGroups(null, null) }, "Clear groups"));
+    if (this.groups.a) parts.push(this.strip(a));
     const focused = this.groupBar.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
     show(this.groupBar, parts);
     // drawn anew: the focus of the keyboard stays
     if (focused) [...this.groupBar.querySelectorAll("select")].find((one) => one.getAttribute("aria-label") === focused)?.focus();
+  }
+
+  /** The first slides of a group, to be looked at. */
+  strip(names) {
+    const slides = names.flatMap((name) => this.rows.get(name).slides).filter((slide) => this.pictured.has(slide)).slice(0, STRIP);
+    return el("span", { class: "cohort-strip" }, slides.map((slide) => el("a", { href: link({ page: "slide", slide, set: this.state.set }), title: slide, "aria-label": slide }, thumbnail(slide))));
   }
 
   groupForm(few) {
@@ -525,6 +602,20 @@ function tally(rows, id) {
   return [...counts].sort((one, other) => other[1] - one[1]);
 }
 
+/** The bin of a number between the smallest and the largest; -1 where it is not known. */
+function rangeOf(values) {
+  const known = values.filter((value) => value !== null && value !== undefined);
+  const [low, high] = known.reduce(([a, b], value) => [Math.min(a, value), Math.max(b, value)], [Infinity, -Infinity]);
+  return (value) => (value === null || value === undefined ? -1 : Math.min(BARS - 1, Math.floor(((value - low) / (high - low || 1)) * BARS)));
+}
+
+function ranges(values) {
+  const known = values.filter((value) => value !== null && value !== undefined);
+  const [low, high] = known.reduce(([a, b], value) => [Math.min(a, value), Math.max(b, value)], [Infinity, -Infinity]);
+  return Array.from({ length: BARS }, (_, k) => `${number(low + ((high - low) * k) / BARS, 3)} to ${number(low + ((high - low) * (k + 1)) / BARS, 3)}`);
+}
+
+const thumbnail = (slide) => el("img", { class: "thumb", src: path(["tiles", slide, "thumbnail.jpg"]), alt: "", loading: "lazy" });
 const worded = (value) => (value === null || value === undefined ? "not known" : typeof value === "number" ? number(value) : String(value));
 const summed = (chosen) => (chosen.size === 0 ? "any value" : chosen.size === 1 ? [...chosen][0] : `${chosen.size} values`);
 const counted = (count, what) => `${count.toLocaleString("en")} ${what}${count === 1 ? "" : "s"}`;

@@ -6,7 +6,7 @@ import { DeepZoom, viewTools } from "./deepzoom.js";
 import { choice, el, field, message, show } from "./dom.js";
 import { CANVAS_KEYS, pageKeys } from "./keys.js";
 import { colourBar, isColour, named, OF_MODELS, swatch, titleOf } from "./layer_controls.js";
-import { baseTiles, dropAbsent, overlays, posteriorOf, readChoices, usual, usualLayers, writeChoices } from "./overlays.js";
+import { baseTiles, dropAbsent, groundOf, overlays, posteriorOf, readChoices, usual, usualLayers, writeChoices } from "./overlays.js";
 
 const KEYS = [...CANVAS_KEYS, ["l", "link or unlink the two sides"], ["?", "these keys"]];
 const OFFERED = 100; // names offered while one types
@@ -161,9 +161,13 @@ class Pane {
   }
 
   _draw() {
-    this.zoom.setLayers(overlays(this.about, this.choices, this.version));
+    this._layered();
     this._choosers();
     this._key();
+  }
+
+  _layered() {
+    this.zoom.setLayers(overlays(this.about, this.choices, this.version), groundOf(this.about, this.choices));
   }
 
   _choosers() {
@@ -182,15 +186,15 @@ class Pane {
 
   _layerChoice() {
     const { layers } = this.about;
-    const [on, opacity] = [...(this.choices.layers ?? [])][0] ?? ["none", 0.55];
+    const [on, opacity] = [...(this.choices.layers ?? [])][0] ?? ["none", 1];
     const options = [["none", "none"], ...layers.map((layer) => [layer.id, titleOf(layer)])];
     const begins = (id) => (id === "posterior" ? { prototype: posteriorOf(this.choices) } : {});
-    const pick = (id) => this._set({ layers: new Map(id === "none" ? [] : [[id, usual(id)]]), ...begins(id) });
+    const pick = (id) => this._set({ layers: new Map(id === "none" ? [] : [[id, usual(id, this.choices.style)]]), ...begins(id) });
     const slider = el("input", {
       type: "range", min: 5, max: 100, step: 5, value: Math.round(100 * opacity), disabled: on === "none", "aria-label": `Opacity on the ${this.side}`, "data-what": "opacity",
       oninput: () => {
         this.choices.layers = new Map([[on, Number(slider.value) / 100]]);
-        this.zoom.setLayers(overlays(this.about, this.choices, this.version));
+        this._layered();
         this.moved(null, true);
       },
     });
@@ -233,7 +237,7 @@ class Pane {
     const { shown } = this.choices;
     const item = ({ id, name, colour }) =>
       layer.id === "prototypes"
-        ? el("button", { class: "small quiet", "aria-pressed": String(shown.includes(id)), title: "Show alone, or with others", onclick: () => this._set({ shown: toggled(shown, id) }) }, swatch(colour), named(id, name))
+        ? el("button", { class: "small quiet", "aria-pressed": String(shown.includes(id)), title: "Show alone, or with others", onclick: () => this._set({ shown: toggled(shown, id) }) }, swatch(colour, true), named(id, name))
         : el("span", {}, swatch(colour), name);
     const why = this.about.width ? this.about.notes.map((note) => el("span", { class: "faint" }, note)) : null;
     show(this.key, layer?.classes?.map(item) ?? why);
@@ -260,7 +264,7 @@ class Pane {
 
 /** The part of the address that speaks of one side. */
 function one(state, mark, usually) {
-  const names = ["slide", "set", "model", "prototype", "shown", "low", "high", "output", "layers", "opacity", "x", "y", "zoom"];
+  const names = ["slide", "set", "model", "prototype", "shown", "low", "high", "output", "style", "ground", "layers", "opacity", "x", "y", "zoom"];
   const explicit = Object.fromEntries(names.filter((name) => state[name + mark] !== undefined).map((name) => [name, state[name + mark]]));
   return explicit.slide === undefined ? { ...usually, ...explicit } : explicit;
 }

@@ -12,6 +12,8 @@ import { TileStore } from "./tile_store.js";
 
 const ASK_EVERY = 70; // ms between two looks at which tiles are needed, so that a turn of the wheel asks for few
 const CLEAR = 4; // from here on pixels are shown as squares
+const LENS = 110; // CSS pixels around the pointer in which a layer with `lens` is seen
+const PALE = 0.4; // of the darkness of tissue in grey, as in render.py
 
 /** Buttons that fit and zoom the canvas that `active()` gives. */
 export function viewTools(active) {
@@ -25,11 +27,11 @@ export function viewTools(active) {
 }
 
 export class DeepZoom extends Moving {
-  /** Told: onPointer({x, y, screen} or null), onClick(place, event), onView(view, settled), decorate(ctx, transform). */
-  constructor(place, { label = "Slide", onPointer, onClick, onView, decorate } = {}) {
+  /** Told: onPointer({x, y, screen} or null), onClick(place, event), onView(view, settled), onDraw(phase, place), decorate(ctx, transform). */
+  constructor(place, { label = "Slide", onPointer, onClick, onView, onDraw, decorate } = {}) {
     super();
     const nothing = () => {};
-    Object.assign(this, { onPointer: onPointer ?? nothing, onClick: onClick ?? nothing, onView: onView ?? nothing });
+    Object.assign(this, { onPointer: onPointer ?? nothing, onClick: onClick ?? nothing, onView: onView ?? nothing, onDraw: onDraw ?? (() => false) });
     this.decorate = decorate ?? nothing;
     this.canvas = el("canvas", {});
     this.minimap = new Minimap((x, y) => this.setView({ ...this.view, x, y }));
@@ -46,6 +48,8 @@ export class DeepZoom extends Moving {
     this.store = new TileStore(() => this.redraw());
     this.slide = null;
     this.layers = []; // bottom first: {id, address(z, x, y), opacity, smooth, before}
+    this.ground = () => "colour"; // of a level
+    this.veiled = false; // the slide alone, without layers
     this.pointer = this.ghost = null; // places on the slide: this window's pointer, and that of a linked one
     this.ended = new AbortController();
     this._listen();
@@ -78,11 +82,12 @@ export class DeepZoom extends Moving {
   }
 
   /** Layers above the slide, bottom first; one whose address changed shows its old tiles until the new ones arrive. */
-  setLayers(layers) {
+  setLayers(layers, ground = this.ground) {
+    this.ground = ground;
     const old = new Map(this.layers.map((layer) => [layer.id, layer]));
     this.layers = layers.map((layer) => {
       const last = old.get(layer.id);
-      const changed = last && last.address(0, 0, 0) !== layer.address(0, 0, 0);
+      const changed = last && [0, this.pyramid.last].some((z) => last.address(z, 0, 0) !== layer.address(z, 0, 0));
       return { smooth: false, opacity: 1, before: changed ? last.address : last?.before, ...layer };
     });
     this.redraw();
@@ -113,6 +118,7 @@ export class DeepZoom extends Moving {
       click: (at, event) => event.detail < 2 && this.slide && this.onClick(this.placeAt(at), event),
       hover: point,
       leave: () => point(null),
+      grab: (phase, at) => this.onDraw(phase, this.placeAt(at)),
       dragging: (now) => this.node.classList.toggle("dragging", now),
     });
     this.canvas.addEventListener("pointerdown", () => this.node.focus({ preventScroll: true }), { signal });
@@ -200,7 +206,11 @@ export class DeepZoom extends Moving {
     ctx.clip();
     ctx.fillStyle = this.base ? colours.paper : colours.blank;
     ctx.fill();
-    for (const layer of this._all()) this._drawLayer(ctx, transform, layer, z, cells);
+    for (const layer of this._all()) {
+      if (layer.lens) this._clip(ctx, ratio);
+      this._drawLayer(ctx, transform, layer, z, cells);
+      if (layer === this.base) this._grounded(ctx, this.veiled ? "colour" : this.ground(z), colours.paper);
+    }
     ctx.restore();
     ctx.globalAlpha = 1;
     this.decorate(ctx, transform);
@@ -212,7 +222,34 @@ export class DeepZoom extends Moving {
   }
 
   _all() {
-    return this.base ? [this.base, ...this.layers] : this.layers;
+    const layers = this.veiled ? [] : this.layers;
+    return this.base ? [this.base, ...layers] : layers;
+  }
+
+  /** Draw only around the pointer. */
+  _clip(ctx, ratio) {
+    const { x, y } = this.pointer?.screen ?? { x: -1e6, y: -1e6 };
+    ctx.beginPath();
+    ctx.arc(x * ratio, y * ratio, LENS * ratio, 0, 2 * Math.PI);
+    ctx.clip();
+  }
+
+  /** Take the colour out of the slide, so that those above it are what they are. */
+  _grounded(ctx, ground, paper) {
+    if (ground === "colour") return;
+    const { width, height } = ctx.canvas;
+    for (const [operation, alpha, fill] of ground === "grey" ? [["saturation", 1, "#808080"], ["source-over", 1 - PALE, "#ffffff"]] : [["source-over", 1, paper]]) {
+      Object.assign(ctx, { globalCompositeOperation: operation, globalAlpha: alpha, fillStyle: fill });
+      ctx.fillRect(0, 0, width, height);
+    }
+    Object.assign(ctx, { globalCompositeOperation: "source-over", globalAlpha: 1 });
+  }
+
+  /** Show the slide alone while a key is held. */
+  veil(on) {
+    if (this.veiled === on) return;
+    this.veiled = on;
+    this.redraw();
   }
 
   _drawLayer(ctx, transform, layer, z, cells) {

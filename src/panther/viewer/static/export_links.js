@@ -1,11 +1,12 @@
 // Links that save what is in the window.
 import { path } from "./api.js";
 import { el, show } from "./dom.js";
+import { styleAt } from "./overlays.js";
 
 /** Put the links into `place`: plain addresses of files, so that the browser saves them. */
 export function exportLinks(place, slide, choices, zoom, version) {
   const { left, top, right, bottom } = zoom.seen;
-  const { layers, ...rest } = { ...choices, shown: choices.shown.join(",") };
+  const { layers, ground, style, ...rest } = { ...choices, shown: choices.shown.join(",") };
   const on = [...(layers ?? [])].filter(([id]) => slide.layers.some((layer) => layer.id === id));
   const view = {
     x: left.toFixed(1),
@@ -16,6 +17,8 @@ export function exportLinks(place, slide, choices, zoom, version) {
     layer: on.map(([id]) => id).join(","),
     opacity: on.map(([, opacity]) => opacity).join(","),
     ...rest,
+    style: styleAt(slide, choices, zoom.level ?? 0),
+    ground: zoom.ground(zoom.level ?? 0),
     v: version,
   };
   const file = (kind, options, title) =>

@@ -2,11 +2,12 @@
 
 const STILL = 4; // pixels a pointer may move and still have clicked
 
-/** Listen to `surface`; returns what ends it. */
-export function listen(surface, { pan, zoom, click, hover, leave, dragging }) {
+/** `grab(phase, at)` may take a drag that begins: it returns true for "down", then has its "move" and "up". */
+export function listen(surface, { pan, zoom, click, hover, leave, dragging, grab = () => false }) {
   const down = new Map(); // pointers that touch, by id
   let moved = 0;
   let spread = 0;
+  let grabbed = null; // pointer that draws
   const ended = new AbortController();
   const on = (name, listener, options = {}) => surface.addEventListener(name, listener, { signal: ended.signal, ...options });
   const at = (event) => {
@@ -17,6 +18,8 @@ export function listen(surface, { pan, zoom, click, hover, leave, dragging }) {
   on("pointerdown", (event) => {
     if (event.button > 1) return;
     surface.setPointerCapture(event.pointerId);
+    if (!down.size && event.button === 0 && grab("down", at(event))) grabbed = event.pointerId;
+    if (grabbed !== null) return;
     down.set(event.pointerId, at(event));
     moved = down.size > 1 ? Infinity : 0; // a pinch is no click
     spread = apart(down);
@@ -24,6 +27,7 @@ export function listen(surface, { pan, zoom, click, hover, leave, dragging }) {
 
   on("pointermove", (event) => {
     const now = at(event);
+    if (grabbed === event.pointerId) return void (hover(now), grab("move", now));
     const before = down.get(event.pointerId);
     if (!before) return hover(now);
     down.set(event.pointerId, now);
@@ -40,6 +44,10 @@ export function listen(surface, { pan, zoom, click, hover, leave, dragging }) {
   });
 
   const up = (event) => {
+    if (grabbed === event.pointerId) {
+      grabbed = null;
+      return grab(event.type === "pointerup" ? "up" : "cancel", at(event));
+    }
     if (!down.delete(event.pointerId)) return;
     spread = apart(down);
     if (!down.size) dragging(false);

@@ -1,6 +1,6 @@
 // Layers of a slide: each on or off, with its opacity and what else can be chosen of it.
 import { choice, el, field, show } from "./dom.js";
-import { posteriorOf, usual } from "./overlays.js";
+import { GROUNDS, posteriorOf, STYLES, usual } from "./overlays.js";
 
 export const OF_MODELS = ["attribution", "attention"];
 const ENDS = { attribution: ["lowers", "raises"], attention: ["little", "much"] }; // before the numbers are known
@@ -19,6 +19,8 @@ export function layerControls(place, slide, choices, models, change) {
     el("h2", {}, "Layers"),
     slide.layers.length ? null : el("p", { class: "faint" }, "This slide has no layers."),
     slide.layers.map(row),
+    slide.layers.some(({ id, kind }) => kind === "categories" && choices.layers.has(id)) && field("Regions", choice(STYLES, choices.style, (style) => change({ style, layers: new Map([...choices.layers].map(([id, opacity]) => [id, usual(id) === 1 ? usual(id, style) : opacity])) }), { "data-what": "style" })),
+    slide.image && slide.layers.length > 0 && field("Slide", choice(GROUNDS, choices.ground, (ground) => change({ ground }), { "data-what": "ground" })),
     models.length > 1 && !modelled && whichModel(), // another one may have something to show
   );
 
@@ -28,7 +30,7 @@ export function layerControls(place, slide, choices, models, change) {
     const toggle = el("input", {
       type: "checkbox",
       checked: on,
-      onchange: () => change({ layers: switched(choices.layers, layer.id, toggle.checked), ...begins(layer.id, toggle.checked) }),
+      onchange: () => change({ layers: switched(choices.layers, layer.id, toggle.checked, choices.style), ...begins(layer.id, toggle.checked) }),
     });
     return el(
       "section",
@@ -109,7 +111,9 @@ export function layerControls(place, slide, choices, models, change) {
 
 /** The colours of values with their ends. */
 export function colourBar(layer) {
-  const colours = el("div", { class: "colours", style: { background: `linear-gradient(to right, ${layer.colours.filter(isColour).join(", ")})` } });
+  const zero = layer.id === "attribution" ? 0.5 : 0; // transparent there, as on the slide
+  const stops = layer.colours.filter(isColour).map((colour, i, all) => `color-mix(in srgb, ${colour} ${Math.round((100 * Math.abs(i / (all.length - 1) - zero)) / (1 - zero))}%, #d7d7d7)`);
+  const colours = el("div", { class: "colours", style: { background: `linear-gradient(to right, ${stops.join(", ")})` } });
   const known = layer.low !== null && layer.high !== null;
   const [low, high] = known ? [round(layer.low), round(layer.high)] : (ENDS[layer.id] ?? ["low", "high"]);
   return el("div", { class: "colour-bar" }, colours, el("div", { class: "ends faint" }, el("span", {}, String(low)), el("span", {}, layer.unit ?? ""), el("span", {}, String(high))));
@@ -119,9 +123,11 @@ function classes(layer) {
   return el("ul", { class: "classes" }, layer.classes.map(({ name, colour }) => el("li", {}, swatch(colour), el("span", {}, name))));
 }
 
-/** A patch of colour, beside a name. */
-export function swatch(colour) {
-  return el("i", { class: "swatch", style: { background: isColour(colour) ? colour : "none" } });
+/** A patch of colour, beside a name; `light`: as an outline with a light fill over tissue. */
+export function swatch(colour, light = false) {
+  const node = el("i", { class: light ? "swatch light" : "swatch" });
+  if (isColour(colour)) node.style.setProperty("--colour", colour);
+  return node;
 }
 
 export function isColour(text) {
@@ -133,9 +139,9 @@ export function named(id, name) {
   return !name || name === `C${id}` ? `C${id}` : name.startsWith(`C${id} `) ? name : `C${id} ${name}`;
 }
 
-function switched(layers, id, on) {
+function switched(layers, id, on, style) {
   const now = new Map(layers);
-  if (on) now.set(id, usual(id));
+  if (on) now.set(id, usual(id, style));
   else now.delete(id);
   return now;
 }

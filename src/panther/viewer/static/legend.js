@@ -16,7 +16,7 @@ export function legend(place, { slide, prototypes, weights, shown, set, sort }, 
       el("h2", {}, "Prototypes"),
       el("span", { class: "spring" }),
       shown.length > 0 && el("button", { class: "small", onclick: () => isolate([]) }, "Show all"),
-      weights && el("button", { class: "small quiet", title: "Change the order", onclick: () => resort(sort === "share" ? "number" : "share") }, sort === "share" ? "by share ↓" : "by number ↓"),
+      weights && el("button", { class: "small quiet", title: "Sort by share or by number", onclick: () => resort(sort === "share" ? "number" : "share") }, sort === "share" ? "by share ↓" : "by number ↓"),
     ),
     el("ul", { class: "legend", "aria-label": "Prototypes; choose to isolate" }, rows.map(row)),
     isolate && rows.length > 1 && el("p", { class: "faint hint" }, shown.length ? isolatedText(shown, prototypes) : "Click isolates one, with Shift or Ctrl several."),
@@ -25,7 +25,7 @@ export function legend(place, { slide, prototypes, weights, shown, set, sort }, 
   function row({ id, name, colour }) {
     const isolated = shown.includes(id);
     const text = named(id, name);
-    const content = [swatch(colour), el("span", { class: "name" }, text), weights && el("span", { class: "share" }, percent(share(id))), weights && bar(share(id) / most, colour)];
+    const content = [swatch(colour, true), el("span", { class: "name" }, text), weights && el("span", { class: "share" }, percent(share(id))), weights && bar(share(id) / most, colour)];
     const more = el("a", { class: "more", href: link({ page: "prototypes", prototype: id, slide, set }), "aria-label": `More about ${text}`, title: "More about this prototype" }, "›");
     if (!isolate) return el("li", {}, el("div", { class: "row" }, content), more);
     return el(

@@ -392,7 +392,7 @@ export function points(place, { describe, onOpen, onHover, onSelect, onClear }) 
     if (!best) return;
     onHover?.(best.key);
     pointAt(best.key);
-    status.textContent = describe(best.key).join(", ");
+    status.textContent = describe(best.key).filter((line) => typeof line === "string").join(", ");
   }
 
   function zoom(factor, x, y) {

@@ -1,9 +1,11 @@
-// All prototypes as cards: a typical patch, name, share. Several may be put into one group.
+// All prototypes as cards: typical patches at one scale, name, share. Several may have one name or group.
 import { link } from "./address.js";
 import { choice, el, field, show } from "./dom.js";
 import { bar, percent } from "./legend.js";
 import { swatch } from "./layer_controls.js";
-import { patchPicture } from "./patch_picture.js";
+import { pageKeys } from "./keys.js";
+import { patchLink, patchPicture } from "./patch_picture.js";
+import { micrometres, roundLength } from "./scale_bar.js";
 
 const ORDERS = [["number", "Number"], ["share", "Share"], ["group", "Group"]];
 
@@ -11,16 +13,18 @@ export function prototypeCards(place, { names, state, contents, change, address 
   const pictured = new Set(contents.slides.filter(({ image }) => image).map(({ name }) => name));
   const chosen = new Set();
   const group = el("input", { type: "text", list: "groups-known", maxLength: 100, placeholder: "e.g. stroma" });
-  const apply = el("button", {}, "Put into this group");
+  const name = el("input", { type: "text", list: "names-known", maxLength: 200, placeholder: "e.g. tumour, solid", autocomplete: "off" });
   const known = el("datalist", { id: "groups-known" });
-  const joining = el("form", { class: "joining", onsubmit: join }, el("span", { class: "count" }), field("Group", group), apply, known);
+  const titles = el("datalist", { id: "names-known" });
+  const joining = el("div", { class: "joining" }, el("span", { class: "count" }), field("One name", name), el("button", { onclick: () => join({ name: name.value }) }, "Merge"), field("Group", group), el("button", { onclick: () => join({ group: group.value }) }, "Group"), known);
   const bar_ = el("div", { class: "cards-bar" });
   const grid = el("div", { class: "cards" });
   let overview = null;
   let order = ORDERS.some(([id]) => id === state.order) ? state.order : "number";
-  show(place, bar_, grid);
+  show(place, bar_, grid, titles);
+  const keys = pageKeys([["n", "name the next prototype without a name"], ["Enter", "save the name and go on"], ["?", "these keys"]], (event) => event.key === "n" && (next(), true));
   draw();
-  return { update, named: draw, close: () => {} };
+  return { update, named: draw, next, close: () => keys.close() };
 
   function update(found) {
     overview = found;
@@ -29,15 +33,19 @@ export function prototypeCards(place, { names, state, contents, change, address 
 
   function draw() {
     const focus = document.activeElement?.dataset?.card;
+    const typed = focus?.startsWith("n") ? document.activeElement.value : null;
     show(
       bar_,
       field("Order", choice(ORDERS, order, (next) => { order = next; change({ order: next }); draw(); })),
       names.editable && joining,
     );
     known.replaceChildren(...names.groups.map((one) => el("option", { value: one })));
+    titles.replaceChildren(...[...new Set(names.state.prototypes.map(({ name }) => name).filter(Boolean))].map((one) => el("option", { value: one })));
     marked();
     show(grid, sorted().map(card));
-    if (focus !== undefined) grid.querySelector(`[data-card="${focus}"]`)?.focus();
+    const again = focus !== undefined && grid.querySelector(`[data-card="${focus}"]`);
+    if (again) again.focus();
+    if (again && typed !== null) again.value = typed; // what is being written stays
   }
 
   function sorted() {
@@ -57,22 +65,54 @@ export function prototypeCards(place, { names, state, contents, change, address 
       else chosen.delete(one.prototype);
       marked();
     });
-    const picture = found.exemplar
-      ? patchPicture(found.exemplar, pictured.has(found.exemplar.slide), 224, `Typical patch of ${one.title}`)
-      : el("span", { class: "no-picture" }, overview && !overview.running ? "No patch has this as its main prototype." : "…");
-    const share = found.share == null ? "" : interval(found);
+    const typical = found.typical ?? [];
+    const pictures = typical.map((patch) =>
+      patchLink(patch, pictured.has(patch.slide), state.set, { title: `Patch ${patch.patch} of ${patch.slide}` }, patchPicture(patch, pictured.has(patch.slide), 128, `Patch ${patch.patch} of ${patch.slide}`)),
+    );
+    const none = overview && !overview.running ? "No patch has this as its main prototype." : "…";
+    const more = link(address({ prototype: one.prototype }));
     return el(
       "article",
       { class: "card", style: { borderTopColor: one.colour } },
-      el("a", { href: link(address({ prototype: one.prototype })), class: "portrait", "data-card": `p${one.prototype}`, title: `More about ${one.title}` }, picture),
+      el("div", { class: "typical" }, pictures.length ? [pictures, scale()] : el("span", { class: "no-picture" }, none)),
       el(
         "div",
         { class: "card-text" },
-        el("h2", {}, swatch(one.colour), el("a", { href: link(address({ prototype: one.prototype })), title: one.title }, one.name ? `C${one.prototype} ${one.name}` : `C${one.prototype}`), names.editable && tick),
-        el("div", { class: "card-share" }, bar((found.share ?? 0) / most, one.colour), el("span", {}, share)),
+        el("h2", {}, swatch(one.colour), el("a", { href: more, title: `More about ${one.title}`, "data-card": `p${one.prototype}` }, `C${one.prototype}`), names.editable ? named(one) : el("span", {}, one.name), names.editable && tick),
+        el("div", { class: "card-share" }, bar((found.share ?? 0) / most, one.colour), el("span", {}, found.share == null ? "" : interval(found))),
         el("p", { class: "faint", title: one.note }, [one.group && el("span", { class: "group" }, one.group), one.note]),
       ),
     );
+  }
+
+  /** All patches are shown at one scale: one bar for three of them in a row. */
+  function scale() {
+    if (!overview?.um) return null;
+    const length = roundLength(overview.um);
+    return el("span", { class: "typical-scale" }, el("i", { style: { width: `${(100 / 3) * (length / overview.um)}%` } }), micrometres(length));
+  }
+
+  /** Name to be written over; Enter saves it and goes to the next prototype without one. */
+  function named(one) {
+    const input = el("input", { type: "text", class: "card-name", value: one.name, maxLength: 200, placeholder: "unnamed", autocomplete: "off", list: "names-known", "aria-label": `Name of C${one.prototype}`, "data-card": `n${one.prototype}` });
+    input.addEventListener("change", () => names.change(one.prototype, { name: input.value }));
+    input.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") input.value = one.name;
+      if (event.key !== "Enter") return;
+      event.preventDefault();
+      input.blur();
+      next(one.prototype);
+    });
+    return input;
+  }
+
+  /** Go to the name of the next prototype that has none. */
+  function next(after = -1) {
+    const inputs = [...grid.querySelectorAll(".card-name")];
+    const from = inputs.findIndex((input) => input.dataset.card === `n${after}`) + 1;
+    const target = [...inputs.slice(from), ...inputs.slice(0, from)].find((input) => !input.value);
+    target?.focus();
+    target?.scrollIntoView({ block: "nearest" });
   }
 
   function marked() {
@@ -80,10 +120,10 @@ export function prototypeCards(place, { names, state, contents, change, address 
     joining.querySelector(".count").textContent = `${chosen.size} chosen`;
   }
 
-  async function join(event) {
-    event.preventDefault();
+  /** Give all that are chosen one name, and so one colour, or one group. */
+  async function join(fields) {
     for (const prototype of [...chosen]) {
-      if (!(await names.change(prototype, { group: group.value }))) return;
+      if (!(await names.change(prototype, fields))) return;
       chosen.delete(prototype);
     }
     draw();

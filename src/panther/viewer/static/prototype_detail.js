@@ -7,16 +7,16 @@ import { choice, el, field, show } from "./dom.js";
 import { percent } from "./legend.js";
 import { swatch } from "./layer_controls.js";
 import { nameEditor } from "./naming.js";
-import { baseTiles, overlays } from "./overlays.js";
-import { patchPicture } from "./patch_picture.js";
+import { baseTiles, groundOf, overlays } from "./overlays.js";
+import { patchLink, patchPicture } from "./patch_picture.js";
 import { interval } from "./prototype_cards.js";
 import { number, table } from "./table.js";
 
 const KINDS = [
-  ["nearest", "Typical", "nearest to the prototype, of different patients first"],
+  ["nearest", "Typical", "nearest to the prototype, different patients first"],
   ["borderline", "Borderline", "nearly as close to another prototype"],
-  ["farthest", "Atypical", "its own patches that lie farthest from it"],
-  ["random", "At random", "a fair sample of its patches"],
+  ["farthest", "Atypical", "assigned patches farthest from the prototype"],
+  ["random", "At random", "a random sample of its patches"],
 ];
 const PICTURE = 224; // pixels
 const LABELS = { who: "Shares of the prototype over patients", survival: "Survival by share of the prototype" }; // of charts
@@ -115,16 +115,18 @@ export function prototypeDetail(place, prototype, { names, state, contents, chan
     const { slide, patch, patient, distance } = one;
     const words = `Patch ${patch} of ${slide}`;
     const about = [slide, patient !== slide && `patient ${patient}`, `distance ${number(distance, 3)}`].filter(Boolean).join("\n");
-    return el(
-      "a",
-      { href: link({ page: "slide", slide, patch, set: state.set }), title: about },
+    return patchLink(
+      one,
+      pictured.has(slide),
+      state.set,
+      { title: about },
       patchPicture(one, pictured.has(slide), PICTURE, words),
       el("span", { class: "faint" }, slide),
     );
   }
 
   function groups(answer, columns) {
-    const columnChoice = columns.length > 1 && field("Column", choice(columns.map((name) => [name, name]), answer.column ?? state.column ?? columns[0], (column) => change({ column })));
+    const columnChoice = columns.length > 1 && field("Column", choice(columns.map((name) => [name, found.overview.titles[name]]), answer.column ?? state.column ?? columns[0], (column) => change({ column })));
     const test = answer.test;
     const testText = test && sentence(`${test.test}: p ${p(test.p)}, corrected over all prototypes ${p(test.p_corrected)}. Patients count once, however many slides they have.`);
     drawn(who.body, "who", answer, testText, columnChoice);
@@ -210,8 +212,8 @@ export function prototypeDetail(place, prototype, { names, state, contents, chan
 
     function repaint() {
       if (!zoom || !about) return;
-      const choices = { set: state.set, prototype, shown: [], layers: new Map([["posterior", 0.7]]) };
-      zoom.setLayers(overlays(about, choices, names.state.version));
+      const choices = { set: state.set, prototype, shown: [], layers: new Map([["posterior", 0.85]]) };
+      zoom.setLayers(overlays(about, choices, names.state.version), groundOf(about, choices));
     }
 
     return { open, repaint, close: () => { turn++; zoom?.close(); } };

@@ -81,6 +81,7 @@ class PrototypePage {
 
   _named() {
     this.undo.update();
+    this._head();
     this._list();
     this._notes();
     this.shown?.named?.();
@@ -102,6 +103,7 @@ class PrototypePage {
       this._list();
       this._notes();
       message("", "prototypes");
+      if (overview.can_look && this.prototype !== null && !this.looked) this._look(); // borderline and atypical patches, which an atlas does not hold
       if (overview.running) this.timer = setTimeout(() => this._load(), SOON);
     } catch (error) {
       if (current === this.turn && !this.closed) message(error.message, "prototypes");
@@ -112,8 +114,10 @@ class PrototypePage {
     const sets = this.contents.prototypes.map(({ name, count }) => [name, `${name} (${count})`]);
     const title = this.prototype === null ? `${this.names.state.prototypes.length} prototypes` : null;
     const set = sets.length > 1 && field("Set", choice(sets, this.state.set ?? sets[0][0], (name) => go(this._address({ set: name, prototype: null }))));
+    const unnamed = this.names.state.prototypes.filter(({ name }) => !name).length;
+    const next = title && unnamed > 0 && this.names.editable && el("button", { class: "small", title: "Name the next one (n)", onclick: () => this.shown.next?.() }, `${unnamed} unnamed`);
     const back = this.prototype !== null && el("a", { href: link(this._address({ prototype: null })) }, "‹ All prototypes");
-    show(this.head, title ? el("h1", {}, title) : back, el("span", { class: "spring" }), this._progress(), set, this.undo.node);
+    show(this.head, title ? el("h1", {}, title) : back, next, el("span", { class: "spring" }), this._progress(), set, this.undo.node);
   }
 
   _progress() {
@@ -131,11 +135,11 @@ class PrototypePage {
   _notes() {
     const state = this.names.state;
     const notes = (this.overview?.notes ?? []).map((note) => el("p", { class: "faint" }, note));
-    const more = this.overview?.can_look && el("button", { class: "small", onclick: () => this._look() }, "Look at all slides");
-    show(this.notes, state.problem && el("p", { class: "note" }, state.problem), notes, more);
+    show(this.notes, state.problem && el("p", { class: "note" }, state.problem), notes);
   }
 
   async _look() {
+    this.looked = true;
     try {
       await post(["prototypes", "look"], { set: this.state.set });
       await this._load();

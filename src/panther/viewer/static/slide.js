@@ -2,6 +2,7 @@
 // In the address: slide, x, y (middle of the window, canvas units), zoom (screen pixels a canvas unit), patch, and the choices of
 // overlays.js. A link may leave out any of them: {slide, patch} goes to the patch, {slide, x, y} to the place.
 import { go, remember } from "./address.js";
+import { Annotations, TOOLS } from "./annotate.js";
 import { bytes, get } from "./api.js";
 import { DeepZoom, viewTools } from "./deepzoom.js";
 import { choice, el, field, message, show } from "./dom.js";
@@ -11,7 +12,7 @@ import { layerControls, named, OF_MODELS } from "./layer_controls.js";
 import { legend } from "./legend.js";
 import { neighbours } from "./neighbours.js";
 import { outlinePatch } from "./marks.js";
-import { baseTiles, dropAbsent, overlays, readChoices, usualLayers, writeChoices } from "./overlays.js";
+import { baseTiles, dropAbsent, groundOf, overlays, readChoices, usual, usualLayers, writeChoices } from "./overlays.js";
 import { patchPanel } from "./patch_panel.js";
 import { readPlaces } from "./patch_places.js";
 import { coordinates } from "./scale_bar.js";
@@ -22,8 +23,11 @@ const KEYS = [
   ["Enter", "choose the patch in the middle of the window"],
   ["Shift + arrow", "choose the patch beside it"],
   ["h", "hide or show the layers"],
+  ["v p d r m", `draw: ${TOOLS.map(([, title]) => title.toLowerCase()).join(", ")}`],
+  ["Space", "hold: the slide without layers"],
   ["/", "find a slide"],
   ["[  ]", "the slide before, the next one"],
+  ["f", "flag the slide, or take the flag away"],
   ["Esc", "close the patch, then show all prototypes again"],
   ["?", "these keys"],
 ];
@@ -50,13 +54,17 @@ class SlidePage {
     this.zoom = new DeepZoom(this.stage, {
       label: "Slide. Arrow keys move, plus and minus zoom, Enter chooses a patch, question mark shows all keys.",
       onPointer: (at) => this._hover(at),
-      onClick: (at) => this._choose(this.places?.at(at.x, at.y) ?? null),
+      onClick: (at) => this._clicked(at),
+      onDraw: (phase, at) => this.annotations.draw(phase, at),
       onView: (view, settled) => settled && this._remember(),
       decorate: (ctx, transform) => this._decorate(ctx, transform),
     });
+    this.annotations = new Annotations(this.drawing, this.annotated, () => this.zoom, () => this._edited());
     this.zoom.node.addEventListener("keydown", (event) => this._patchKeys(event) && event.preventDefault());
     this.stage.append(this.tooltip, this.sentence);
     this.keys = pageKeys(KEYS, (event) => this._key(event));
+    this.unveil = () => this.zoom.veil(false);
+    for (const name of ["keyup", "blur"]) addEventListener(name, this.unveil);
     this.list = slideList(this.listPlace, contents.slides, (name) => this._opened(name));
   }
 
@@ -77,19 +85,21 @@ class SlidePage {
     this.stage = el("div", { class: "stage" });
     this.tooltip = el("div", { class: "tooltip", hidden: true, "aria-hidden": "true" });
     this.sentence = el("p", { class: "sentence", hidden: true });
+    this.drawing = el("div", { class: "drawing-tools", role: "toolbar", "aria-label": "Annotate" });
+    this.annotated = el("section", {});
     this.notes = el("div", { class: "notes" });
     this.chooseSet = el("div", {});
     this.layers = el("section", { class: "layers" });
     this.legend = el("section", {});
     this.besides = el("section", { class: "besides" });
     this.toPatch = el("button", { class: "small turn", onclick: () => this._turn(false) });
-    this.side = el("aside", { class: "side", "aria-label": "Layers and prototypes" }, this.toPatch, this.notes, this.chooseSet, this.layers, this.legend, this.besides);
+    this.side = el("aside", { class: "side", "aria-label": "Layers and prototypes" }, this.toPatch, this.notes, this.chooseSet, this.layers, this.legend, this.annotated, this.besides);
     this.patchPlace = el("aside", { class: "patch", "aria-label": "Patch", "aria-live": "polite", hidden: true });
     this.page = el(
       "div",
       { class: "slide-page" },
       this.listPlace,
-      el("section", { class: "middle", "aria-label": "Slide" }, el("header", {}, fold, this.title, this.subtitle, el("span", { class: "spring" }), tools), this.stage),
+      el("section", { class: "middle", "aria-label": "Slide" }, el("header", {}, fold, this.title, this.subtitle, el("span", { class: "spring" }), this.drawing, tools), this.stage),
       this.side,
       this.patchPlace,
     );
@@ -162,6 +172,7 @@ class SlidePage {
     this.zoom.setSlide(about, baseTiles(about));
     this._arrive(state, true);
     this._neighbours(about.name);
+    this.annotations.open(about, this.loading.signal).then(() => this.about === about && this.annotations.rows.length && this._layered());
     this._remember(); // where the picture came first the view is settled already, and no event follows
   }
 
@@ -203,7 +214,7 @@ class SlidePage {
     this.about = this.places = this.key = null;
     this._select(null);
     this.zoom.clear();
-    for (const place of [this.notes, this.layers, this.legend, this.besides, this.exports]) show(place);
+    for (const place of [this.notes, this.layers, this.legend, this.annotated, this.besides, this.exports]) show(place);
     this._say(text);
   }
 
@@ -224,10 +235,27 @@ class SlidePage {
   _overlays() {
     const { about, choices } = this;
     if (choices.layers) lastLayers = choices.layers;
-    this.zoom.setLayers(overlays(about, choices, this.version));
+    this._layered();
     layerControls(this.layers, about, choices, this.contents.models, (changes, live) => this._change(changes, live));
     this._legend();
     this._findModel();
+  }
+
+  _layered() {
+    this.zoom.setLayers(overlays(this.about, this.choices, this.version, this.annotations.version), groundOf(this.about, this.choices));
+  }
+
+  /** The tissue may have been edited: its outline and what was not analysed are drawn anew. */
+  _edited() {
+    this._layered();
+  }
+
+  /** An annotation, else the patch below the pointer. */
+  _clicked(at) {
+    const row = this.annotations.at(at);
+    if (row) return this.annotations.choose(row);
+    if (this.annotations.chosen) this.annotations.choose(null);
+    this._choose(this.places?.at(at.x, at.y) ?? null);
   }
 
   /** A model's layer is on and no model is chosen: find the one that is shown, for its outputs and the ends of its colours. */
@@ -275,7 +303,7 @@ class SlidePage {
     Object.assign(this.choices, changes);
     const held = document.activeElement?.closest?.(".layer")?.dataset.layer;
     const what = document.activeElement?.type;
-    if (live) this.zoom.setLayers(overlays(this.about, this.choices, this.version));
+    if (live) this._layered();
     else this._overlays();
     if (held && !live) this.layers.querySelector(`[data-layer="${CSS.escape(held)}"] ${what === "checkbox" ? "input" : "select"}`)?.focus();
     lastLayers = this.choices.layers;
@@ -286,7 +314,7 @@ class SlidePage {
     if (!this.about) return;
     const { layers } = this.choices;
     this.choices.shown = shown;
-    if (shown.length && !layers.has("prototypes")) this.choices.layers = new Map(layers).set("prototypes", 0.55);
+    if (shown.length && !layers.has("prototypes")) this.choices.layers = new Map(layers).set("prototypes", usual("prototypes", this.choices.style));
     const held = document.activeElement?.dataset?.prototype;
     this._overlays();
     if (held) this.legend.querySelector(`[data-prototype="${held}"]`)?.focus();
@@ -342,6 +370,7 @@ class SlidePage {
   }
 
   _decorate(ctx, transform) {
+    if (!this.zoom.veiled) this.annotations?.paint(ctx, transform);
     if (!this.places) return;
     if (this.hovered !== null && this.hovered !== undefined) outlinePatch(ctx, transform, this.places, this.hovered, "#ffffff", 1.5);
     if (this.patch !== null) outlinePatch(ctx, transform, this.places, this.patch, "#ffe14d", 3);
@@ -368,11 +397,14 @@ class SlidePage {
   _key(event) {
     const does = {
       "/": () => (this.page.classList.remove("folded"), this.list.search()),
+      f: () => this.list.flag(),
       "[": () => this.list.step(-1),
       "]": () => this.list.step(1),
       h: () => this._hide(),
       Escape: () => this._escape(),
     }[event.key];
+    if (event.key === " " && !event.target.closest("button, a, input, summary, [role=listbox]")) return this.zoom.veil(true), true;
+    if (this.annotations.key(event)) return true;
     if (does) return does() ?? true;
     const free = event.target === document.body || event.target.id === "page";
     if (free && this._patchKeys(event)) return true; // as on the canvas, where nothing has the focus yet
@@ -396,6 +428,7 @@ class SlidePage {
   close() {
     this.loading?.abort();
     this.stopPatch();
+    for (const name of ["keyup", "blur"]) removeEventListener(name, this.unveil);
     this.keys.close();
     this.list.close();
     this.zoom.close();

@@ -5,6 +5,9 @@ import { chart } from "./chart.js";
 import { choice, el, field, show } from "./dom.js";
 import { number, table } from "./table.js";
 
+const ENDS = 5; // patients of each
+const MOST_CLASSES = 8; // of a confusion matrix
+const RISKS = { "low risk": "#0072B2", "high risk": "#D55E00" };
 const ALL = "all"; // methods together
 const ONLY = { all: "all patients", wrong: "errors", disagree: "disagreements between methods" };
 
@@ -13,15 +16,16 @@ export async function open(place, state, contents) {
     show(place, el("div", { class: "study" }, el("p", {}, "There is no study here. `panther run` writes one; --study opens one elsewhere.")));
     return () => {};
   }
-  const page = new Study(place, state, contents.studies);
+  const page = new Study(place, state, contents);
   await page.start();
   return () => page.close();
 }
 
 class Study {
-  constructor(place, state, studies) {
+  constructor(place, state, { studies, models }) {
     this.place = place;
     this.studies = studies;
+    this.layers = models.length ? "attribution,attention" : undefined; // what decided, where a model is here
     this.state = { ...state };
     this.made = []; // tables and charts, to be removed
     this.stopped = new AbortController();
@@ -88,12 +92,11 @@ class Study {
       { id: metric, title: results.metrics.find(({ id }) => id === metric).title, number: true, format: three },
       { id: `${metric}_low`, title: "95 % interval", number: true, format: (low, row) => interval(low, row[`${metric}_high`], row[`${metric}_exact`]) },
       { id: `${metric}_std`, title: "± folds", number: true, format: three },
-      ...results.metrics.filter(({ id }) => id !== metric).map(({ id, title }) => ({ id, title, number: true, format: three })),
     );
-    this.made.push(table(list, columns, results.rows, { label: "Results of the methods", sort: { id: results.metric, descending: true } }));
+    this.made.push(table(list, columns, results.rows, { label: "Results of the methods" }));
     this.made.push(chart(picture, results.figure, { label: results.words }));
     const words = `Mean over folds, and its 95 % interval over patients; rings are single folds, the best mean is orange. ${results.meaning}`;
-    return el("section", { class: "study-part study-results", "aria-label": "Results" }, el("header", {}, el("h2", {}, "Performance of the methods"), el("p", { class: "faint" }, words)), list, picture);
+    return el("section", { class: "study-part study-results", "aria-label": "Results" }, el("header", {}, el("h2", {}, "Performance of the methods"), el("details", {}, el("summary", {}, "How to read this"), el("p", { class: "faint" }, words))), list, picture);
   }
 
   // --- patients
@@ -107,11 +110,13 @@ class Study {
     const controls = el(
       "div",
       { class: "study-controls" },
-      field("Judged by", choice(methods, this.method, (method) => { this.method = method; this.keep({ method }); this.fill(); })),
+      field("Judged by", choice(methods, this.method, (method) => { this.cell = null; this.method = method; this.keep({ method }); this.fill(); })),
       field("Show", choice(options, this.only, (only) => { this.only = only; this.keep({ only }); this.fill(); })),
     );
     const how = el("details", {}, el("summary", {}, "What counts as an error?"), el("p", {}, people.how, " ", KINDS[people.kind].disagreement));
-    const header = el("header", {}, el("h2", {}, "Errors by patient"), controls, how, notes(people.notes));
+    this.ends = el("div", { class: "study-controls" });
+    this.matrix = el("div", { class: "study-matrix" });
+    const header = el("header", {}, el("h2", {}, "Errors by patient"), controls, this.matrix, this.ends, how, notes(people.notes));
     return el("section", { class: "study-part study-patients", "aria-label": "Patients" }, header, this.list, el("div", { class: "study-side" }, this.one));
   }
 
@@ -119,7 +124,10 @@ class Study {
     const kind = KINDS[this.people.kind];
     const at = this.people.methods.indexOf(this.method); // -1: all methods
     const rows = this.people.patients.map((one) => ({ one, sample: one.sample, slides: one.slides.join(" "), ...kind.row(one, at) }));
-    const kept = rows.filter((row) => this.only === "all" || (this.only === "wrong" ? row.off : row.one.disagree));
+    this.confusion(rows);
+    this.survival(rows);
+    const inCell = (row) => !this.cell || this.cell === row.group || (row.truth === this.cell[0] && row.predicted === this.cell[1]);
+    const kept = rows.filter((row) => inCell(row) && (this.only === "all" || (this.only === "wrong" ? row.off : row.one.disagree)));
     this.table?.();
     this.table = table(this.list, [{ id: "sample", title: "patient" }, ...kind.columns(this.people, at), this.slidesColumn()], kept, {
       key: "sample",
@@ -130,8 +138,52 @@ class Study {
       onFilter: (find) => this.keep({ find }),
     });
     if (!this.made.includes(this.removeTable)) this.made.push((this.removeTable = () => this.table()));
+    this.extremes(kept, kind);
     const first = this.table.shown()[0];
     this.select(kept.some((row) => row.sample === this.state.patient) ? this.state.patient : first?.sample, false);
+  }
+
+  /** Truth by prediction of the method; a cell shows its patients. */
+  confusion(rows) {
+    const judged = this.method !== ALL && this.people.kind === "classes" ? rows.filter(({ truth, predicted }) => truth !== null && predicted !== null) : [];
+    const names = [...new Set(judged.flatMap(({ truth, predicted }) => [truth, predicted]))].sort();
+    if (names.length < 2 || names.length > MOST_CLASSES) return show(this.matrix);
+    const cell = (truth, predicted) => {
+      const count = judged.filter((row) => row.truth === truth && row.predicted === predicted).length;
+      const on = this.cell?.[0] === truth && this.cell?.[1] === predicted;
+      const press = () => ((this.cell = on ? null : [truth, predicted]), this.fill());
+      return el("td", { class: "number" }, el("button", { class: truth === predicted ? "small" : "small off", disabled: !count, "aria-pressed": String(on), "aria-label": `${truth} predicted as ${predicted}: ${count}`, onclick: press }, String(count)));
+    };
+    const head = el("tr", {}, el("th", { scope: "col" }, "truth \\ predicted"), names.map((name) => el("th", { scope: "col", class: "number" }, name)));
+    show(this.matrix, el("table", { "aria-label": "Confusion matrix; a cell shows its patients" }, el("thead", {}, head), el("tbody", {}, names.map((truth) => el("tr", {}, el("th", { scope: "row" }, truth), names.map((predicted) => cell(truth, predicted)))))));
+  }
+
+  /** Kaplan-Meier curves of the lower and upper half of the risk rank; a group or its curve shows its patients. */
+  survival(rows) {
+    if (this.people.kind !== "survival") return;
+    const press = (group) => ((this.cell = this.cell === group ? null : group), this.fill());
+    const groups = Object.entries(RISKS).map(([group, colour]) => ({ group, colour, members: rows.filter((row) => row.group === group) })).filter(({ members }) => members.length);
+    const buttons = groups.map(({ group, members }) =>
+      el("button", { class: "small", "aria-pressed": String(this.cell === group), onclick: () => press(group) }, `${group} (n = ${members.length}, ${members.filter(({ event }) => event === "event").length} events)`),
+    );
+    const data = groups.map(({ group, colour, members }) => {
+      const [x, y] = kaplanMeier(members);
+      return { type: "scatter", mode: "lines", name: group, x, y, customdata: x.map(() => group), line: { shape: "hv", color: colour, width: this.cell === group ? 4 : 2 }, hovertemplate: `${group}<extra></extra>` };
+    });
+    const unit = days(this.people);
+    const layout = { height: 260, margin: { l: 56, r: 16, t: 8, b: 44 }, showlegend: false, hovermode: "closest", xaxis: { title: { text: unit ? `time (${unit})` : "time" }, rangemode: "tozero" }, yaxis: { title: { text: "survival" }, range: [0, 1.05] } };
+    const place = el("div");
+    show(this.matrix, el("div", { class: "study-controls" }, buttons), place);
+    this.curves?.();
+    this.curves = chart(place, { data, layout }, { onClick: ({ key }) => press(key), label: "Kaplan-Meier curves of the lower and the upper half of the predicted risk" });
+    if (!this.made.includes(this.removeCurves)) this.made.push((this.removeCurves = () => this.curves()));
+  }
+
+  /** The five worst and the five best, at a click. */
+  extremes(rows, { sort }) {
+    const sorted = rows.filter((row) => row[sort.id] !== null).sort((a, b) => (sort.descending ? b[sort.id] - a[sort.id] : a[sort.id] - b[sort.id]));
+    const buttons = (some) => some.map(({ sample }) => el("button", { class: "small", onclick: () => (this.select(sample), this.table.reveal(sample)) }, sample));
+    show(this.ends, sorted.length > 2 * ENDS && [el("span", { class: "faint" }, "Worst"), buttons(sorted.slice(0, ENDS)), el("span", { class: "faint" }, "Best"), buttons(sorted.slice(-ENDS).reverse())]);
   }
 
   slidesColumn() {
@@ -139,8 +191,9 @@ class Study {
     return { id: "slides", title: "slides", width: Math.min(60, longest + 4), cell: (_, row) => this.links(row.one) };
   }
 
-  address(slide) {
-    return link({ page: "slide", slide, set: this.state.set });
+  /** A slide; `layers`: what is shown of it first. */
+  address(slide, layers) {
+    return link({ page: "slide", slide, set: this.state.set, layers });
   }
 
   links(one) {
@@ -158,7 +211,7 @@ class Study {
     if (!byHand && sample === this.state.patient) this.table.reveal(sample);
     const other = one.patient !== one.sample ? ` · patient ${one.patient}` : "";
     const slides = one.slides.length
-      ? one.slides.map((slide) => el("a", { class: "study-open", href: this.address(slide) }, `Open ${slide}`))
+      ? one.slides.map((slide) => el("a", { class: "study-open", href: this.address(slide, this.layers) }, `Open ${slide}${this.layers ? " with contributions" : ""}`))
       : el("p", { class: "faint" }, "No slide of this patient is in the opened folder.");
     show(this.one, el("h3", {}, one.sample), el("p", {}, KINDS[this.people.kind].known(one, this.people), other), slides, this.predictions(one));
   }
@@ -191,6 +244,21 @@ function interval(low, high, exact) {
 
 function verdict(text, off, judged) {
   return el("span", { class: judged ? (off ? "study-off" : "study-on") : null, title: judged ? (off ? "wrong" : "right") : null }, text);
+}
+
+/** Times and survival, from one at time zero. */
+function kaplanMeier(members) {
+  const sorted = [...members].sort((one, other) => one.time - other.time);
+  const [x, y] = [[0], [1]];
+  for (let k = 0, last = 1; k < sorted.length; ) {
+    const { time } = sorted[k];
+    const tied = sorted.filter((row) => row.time === time);
+    last *= 1 - tied.filter(({ event }) => event === "event").length / (sorted.length - k);
+    x.push(time);
+    y.push(last);
+    k += tied.length;
+  }
+  return [x, y];
 }
 
 const days = ({ unit }) => (unit === "days" ? "days" : "");
@@ -229,7 +297,8 @@ const KINDS = {
     ],
     row: (one, at) => {
       const wrong = at < 0 ? one.all : one.wrong[at];
-      return { time: one.time, event: one.event ? "event" : "censored", risk: at < 0 ? one.all_risk : one.risk[at], wrong, off: wrong > 0.5 };
+      const risk = at < 0 ? one.all_risk : one.risk[at];
+      return { time: one.time, event: one.event ? "event" : "censored", risk, group: risk === null ? null : risk > 0.5 ? "high risk" : "low risk", wrong, off: wrong > 0.5 };
     },
     known: (one, people) => `${one.event ? "event" : "censored"} after ${number(one.time)} ${days(people)}`,
     head: ["risk rank", "pairs wrong"],
@@ -237,7 +306,7 @@ const KINDS = {
     off: (one, at) => one.wrong[at] > 0.5,
     share: (one, at) => one.wrong[at],
     disagreement:
-      "Risk rank: share of the patients in the same test part who have a lower predicted risk. An error has more than half of its pairs in the wrong order; methods disagree on a patient if some rank it in the upper and some in the lower half.",
+      "Risk rank: share of the patients in the same test part who have a lower predicted risk; low and high risk are its halves. An error has more than half of its pairs in the wrong order; methods disagree on a patient if some rank it in the upper and some in the lower half.",
   },
   values: {
     sort: { id: "error", descending: true },

@@ -7,7 +7,7 @@ const ORDER = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" 
 /**
  * A table in `place`. Returns a function that removes it, with `rows(list, total)`, `shown()`, `mark(keys)`, `filter(text)` and `reveal(key)`.
  *
- * columns: [{id, title, number, format?(value, row) -> text, cell?(value, row) -> element, width? in letters}];
+ * columns: [{id, title, number, hint? of its title, format?(value, row) -> text, cell?(value, row) -> element, width? in letters}];
  * rows: [{id: value}]. key: the column that names a row, the first by default.
  * sort: {id, descending}; filter: true for a box above the table, or the text that it holds; label: what the table is.
  * onOpen(row): a click or Enter; onHover(row or null); onSort({id, descending}); onFilter(text, rows that are left).
@@ -53,7 +53,7 @@ export function table(place, columns, rows, { key = columns[0]?.id, sort, filter
     const cells = columns.map((column) => {
       const now = order?.id === column.id;
       const sign = now ? (order.descending ? " ▾" : " ▴") : "";
-      const press = el("button", { class: "quiet", onclick: () => sortBy(column), title: column.title }, column.title, el("span", { "aria-hidden": "true" }, sign));
+      const press = el("button", { class: "quiet", onclick: () => sortBy(column), title: column.hint ?? column.title }, column.title, el("span", { "aria-hidden": "true" }, sign));
       const direction = now ? (order.descending ? "descending" : "ascending") : "none";
       return el("th", { scope: "col", class: column.number ? "number" : null, "aria-sort": direction }, press);
     });

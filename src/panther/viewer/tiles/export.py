@@ -13,7 +13,7 @@ from panther.viewer.patches import PatchMap
 from panther.viewer.queries import LayerOptions, ViewQuery
 from panther.viewer.tiles import render
 from panther.viewer.tiles.layers import Layer
-from panther.viewer.tiles.maker import GRID, OUTLINE, Tiles
+from panther.viewer.tiles.maker import LINES, Tiles
 from panther.viewer.tiles.pyramid import Window
 from panther.viewer.workbench import UnknownError, Workbench
 
@@ -82,11 +82,11 @@ def export_view(tiles: Tiles, patch_map: PatchMap, query: ViewQuery, options: La
     background = np.full((window.height, window.width, 3), render.WHITE, np.uint8)
     if patch_map.canvas.image:
         with tiles.bench.image(patch_map.slide) as slide:
-            background = render.pixels(slide, window)
+            background = render.grounded(render.pixels(slide, window), query.ground)
     pictures, lines, bars, titles = [], [], [], []
     opacities = (*query.opacity, *[1.0] * len(query.layer))
     # lines lie above all other layers
-    for name, opacity in sorted(zip(query.layer, opacities), key=lambda layer: layer[0] in (GRID.id, OUTLINE.id)):  # noqa: B905
+    for name, opacity in sorted(zip(query.layer, opacities), key=lambda layer: layer[0] in LINES):  # noqa: B905
         layer, codes, table = tiles.draw(patch_map, name, options, window)
         pictures.append((table[codes], opacity))
         titles.append(layer.title)

@@ -11,13 +11,13 @@ import numpy as np
 
 from panther.aggregators import build
 from panther.errors import InputError
-from panther.explain import palette
 from panther.explain.attention import SCALES, attention, attention_titles
 from panther.explain.attribution import attribute_bags, check_attributable
 from panther.explain.attribution.draw import patch_values
 from panther.explain.concordance import CONCORDANCE
 from panther.explain.concordance.agreement import UNKNOWN, tissue_of
 from panther.explain.concordance.tissue_classifier import load_classifier
+from panther.explain.names import class_colours
 from panther.explain.palette import rgb_values
 from panther.explain.scene import assign
 from panther.explain.slide_map import DIVERGING, HEAT, heat_colours
@@ -245,8 +245,14 @@ class Layers:
             labels = classes.labels[patch_map.labels]
         else:
             return None
-        legend = tuple((name, palette.colour(k)) for k, name in enumerate(classes.names))
+        legend = tuple(zip(classes.names, self._class_colours(classes.names, options.set), strict=True))
         return of_classes(Layer("classes", "Tissue classes", "categories", classes=legend), labels, options)
+
+    def _class_colours(self, names: Sequence[str], chosen: str | None) -> list[str]:
+        """Colours of tissue classes: a class has the colour of the prototypes of its name."""
+        if not self.bench.contents.prototypes or not self.bench.has_names(chosen):
+            return class_colours(names, {}, 0)
+        return class_colours(names, self.bench.names().state().namings, len(self.bench.prototypes(chosen)))
 
     def _outputs(
         self, compute: Callable[..., Outputs], layer: str, patch_map: PatchMap, options: LayerOptions
@@ -291,7 +297,8 @@ def of_values(layer: Layer, values: np.ndarray, options: LayerOptions) -> Painte
     (start, end), (low, high) = layer.limits, options.shown_range(layer.limits)
     parts = (values - start) / (end - start) if end > start else np.full(len(values), 0.5)
     scale = heat_colours(np.linspace(0, 1, LEVELS), layer.scale)
-    return Painted(layer, Colours.of_values(parts, scale, (values >= low) & (values <= high)))
+    zero = 0.5 if layer.scale == DIVERGING else 0.0
+    return Painted(layer, Colours.of_values(parts, scale, (values >= low) & (values <= high), zero))
 
 
 def _matching(values: np.ndarray, patch_map: PatchMap) -> np.ndarray:

@@ -9,15 +9,21 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from panther.slides import Slide
-from panther.slides.polygons import Polygon
+from panther.slides.polygons import Polygon, Tissue, rasterise
 from panther.viewer.tiles.pyramid import Cells, Window
 
 LEVELS = 255  # colours of a quantity; number 0 is transparent
+MOST_CLASSES = 127  # colours of classes: each has a second number for outlines
+LIGHT = 0.55  # opacity of a light fill; overlays.js has the same number, and PALE
+PALE = 0.4  # of the darkness of tissue in grey
+HATCH = 8  # pixels from one line to the next; tiles are a multiple of it
 LINE = np.array([[0, 0, 0, 0], [34, 34, 34, 255]], np.uint8)
+MISSING = np.array([[0, 0, 0, 0], [90, 90, 90, 200]], np.uint8)
 SMALLEST = 4  # pixels of a patch: borders of smaller ones would cover everything
 # by coverage of the pixel; blue as of the contours that QuPath opens
 OUTLINE_COLOURS = np.column_stack([np.full((256, 3), (0, 114, 178), np.uint8), np.arange(256, dtype=np.uint8)])
-WIDTH = 2  # pixels
+WIDTH = 2  # pixels of the outline of the tissue
+REGION = 3  # pixels of the outline of regions
 OVERSAMPLING = 2  # lines are drawn so many times larger and averaged, which smooths them
 QUALITY = 85
 WHITE = 255
@@ -37,26 +43,83 @@ class Colours:
     def of_classes(cls, labels: np.ndarray, colours: np.ndarray, shown: np.ndarray) -> "Colours":
         """Colours (C, 3) of labels (N,); those that are not ``shown`` (N,) are transparent."""
         distinct, number = np.unique(colours, axis=0, return_inverse=True)
-        # a palette of more than 255 colours: the last ones become one, they cannot be distinguished anyway
-        codes = np.minimum(number.reshape(-1) + 1, LEVELS)[labels]
-        return cls(_coded(codes, shown), _opaque(distinct[:LEVELS]))
+        # of a larger palette the last colours become one, they cannot be distinguished anyway
+        codes = np.minimum(number.reshape(-1) + 1, MOST_CLASSES)[labels]
+        return cls(_coded(codes, shown), _table(distinct[:MOST_CLASSES], 255))
 
     @classmethod
-    def of_values(cls, parts: np.ndarray, scale: np.ndarray, shown: np.ndarray) -> "Colours":
-        """Colours of quantities (N,) from 0 to 1 on a scale (255, 3)."""
+    def of_values(cls, parts: np.ndarray, scale: np.ndarray, shown: np.ndarray, zero: float = 0.0) -> "Colours":
+        """Colours of quantities (N,) from 0 to 1 on a scale (255, 3); opacity is the distance from ``zero``, which is transparent."""
         is_finite = np.isfinite(parts)
         codes = 1 + np.round(np.clip(np.where(is_finite, parts, 0), 0, 1) * (LEVELS - 1)).astype(np.int64)
-        return cls(_coded(codes, shown & is_finite), _opaque(scale))
+        strength = np.abs(np.linspace(0, 1, LEVELS) - zero) / max(zero, 1 - zero)
+        return cls(_coded(codes, shown & is_finite), _table(scale, np.round(255 * strength)))
 
 
 def _coded(codes: np.ndarray, shown: np.ndarray) -> np.ndarray:
     return np.append(np.where(shown, codes, 0), 0).astype(np.uint8)
 
 
-def _opaque(colours: np.ndarray) -> np.ndarray:
-    table = np.full((len(colours) + 1, 4), 255, np.uint8)
-    table[0], table[1:, :3] = 0, colours
+def _table(colours: np.ndarray, opacity: np.ndarray | int) -> np.ndarray:
+    table = np.zeros((len(colours) + 1, 4), np.uint8)
+    table[1:, :3], table[1:, 3] = colours, opacity
     return table
+
+
+def styled(codes: np.ndarray, table: np.ndarray, window: Window, style: str) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers and colours of regions as outlines, as outlines with a light fill, or hatched.
+
+    ``codes`` (h + 2 REGION, w + 2 REGION) reach beyond the window, so that an outline does not end at its border. An outline lies within
+    its region: two regions that touch keep their colours.
+    """
+    inner = codes[REGION:-REGION, REGION:-REGION]
+    if style == "hatch":
+        columns, rows = (
+            np.round(centres / window.scale - 0.5).astype(int) for centres in (window.columns(), window.rows())
+        )
+        x, y = np.meshgrid(columns, rows)
+        phase = np.choose(inner % 4, (x + y, x - y, x, y)) % HATCH  # neighbouring numbers differ in direction, too
+        return np.where(phase < HATCH * 3 // 8, inner, 0).astype(np.uint8), table
+    edge = np.zeros(inner.shape, bool)
+    for step in range(1, REGION + 1):
+        for down, across in ((-step, 0), (step, 0), (0, -step), (0, step)):
+            edge |= inner != codes[REGION + down :, REGION + across :][: inner.shape[0], : inner.shape[1]]
+    light, count = table.copy(), len(table) - 1
+    light[1:, 3] = round(255 * LIGHT) if style == "light" else 0
+    return np.where(edge & (inner > 0), inner + count, inner).astype(np.uint8), np.concatenate([light, table[1:]])
+
+
+def unanalysed(tissue: Tissue, cells: Cells | None, window: Window) -> tuple[np.ndarray, float]:
+    """Tissue that no patch covers, (h, w) bool, and its share of the tissue in the window."""
+    corner = np.array([window.left, window.top])
+    part = Tissue(*(tuple(shifted(polygon, corner) for polygon in group) for group in (tissue.regions, tissue.ignored)))
+    mask = rasterise(part, (window.width, window.height), window.scale)
+    missing = mask if cells is None else mask & (cells.under(window) < 0)
+    return missing, float(missing.sum() / max(1, mask.sum()))
+
+
+def shifted(polygon: Polygon, corner: np.ndarray | tuple[float, float]) -> Polygon:
+    """A polygon in coordinates that begin at ``corner``."""
+    return Polygon(polygon.outer - np.asarray(corner), tuple(hole - np.asarray(corner) for hole in polygon.holes))
+
+
+def hatched(mask: np.ndarray, window: Window) -> np.ndarray:
+    """Crossed lines on a mask (h, w)."""
+    columns, rows = (
+        np.round(centres / window.scale - 0.5).astype(int) for centres in (window.columns(), window.rows())
+    )
+    x, y = np.meshgrid(columns, rows)
+    return mask & (((x + y) % HATCH == 0) | ((x - y) % HATCH == 0))
+
+
+def grounded(picture: np.ndarray, ground: str) -> np.ndarray:
+    """The slide (h, w, 3) below overlays: in colour, in pale grey, or white."""
+    if ground == "none":
+        return np.full_like(picture, WHITE)
+    if ground == "colour":
+        return picture
+    grey = picture @ np.array([0.299, 0.587, 0.114])  # luma
+    return np.repeat(np.round(WHITE - PALE * (WHITE - grey))[..., None], 3, -1).astype(np.uint8)
 
 
 def encode(codes: np.ndarray, table: np.ndarray) -> bytes:
@@ -78,9 +141,9 @@ def borders(cells: Cells, window: Window, pitch: float) -> np.ndarray:
     return (centre >= 0) & ((centre != left) | (centre != above) | (right < 0) | (below < 0))
 
 
-def segments(polygons: Sequence[Polygon], origin: tuple[float, float] = (0.0, 0.0)) -> np.ndarray:
-    """Sides of polygons on the canvas, (n, 2, 2): two ends, x and y."""
-    rings = [np.asarray(ring, float) - origin for polygon in polygons for ring in polygon.rings]
+def segments(polygons: Sequence[Polygon]) -> np.ndarray:
+    """Sides of polygons, (n, 2, 2): two ends, x and y."""
+    rings = [np.asarray(ring, float) for polygon in polygons for ring in polygon.rings]
     parts = [np.stack([ring, np.roll(ring, -1, axis=0)], 1) for ring in rings if len(ring) > 1]
     return np.concatenate(parts) if parts else np.zeros((0, 2, 2))
 
