@@ -4,15 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test checks lint types check-imports docs unit slow fuzz format bench clean
+.PHONY: demo test release portable checks lint types check-imports docs unit browser slow fuzz format bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   set up and run everything on a cohort of drawn slides: minutes, offline, a report at the end"
 	@echo "make test   set up, then lint, types, import rules and tests (what CI runs)"
-	@echo "make unit ROOM=models   the tests of one room"
+	@echo "make unit ROOM=models   the tests of one room; make browser   those of the viewer in Chromium"
 	@echo "make fuzz   damage every kind of file that is read, for FUZZ_SECONDS (300), from FUZZ_SEED (0)"
 	@echo "make slow   the tests that take minutes each, which CI leaves out"
+	@echo "make release   build and try wheels, sdist and containers, as far as this machine has the tools; make portable imitates Windows and macOS"
 	@echo "make bench  the benchmark scripts (minutes); make docs, make format, make clean"
 
 $(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/panther/statistics/*.[ch])
@@ -41,6 +42,9 @@ docs: $(STAMP)
 unit: $(STAMP)
 	$(BIN)/pytest -n 2 --dist worksteal $(ROOM:%=tests/unit/%)
 
+browser: $(STAMP)
+	$(BIN)/pytest -n 2 --dist loadfile tests/browser
+
 slow: $(STAMP)
 	$(BIN)/pytest -n 2 -m slow
 
@@ -48,6 +52,13 @@ FUZZ_SECONDS ?= 300
 FUZZ_SEED ?= 0
 fuzz: $(STAMP)
 	$(BIN)/python tests/hostile/fuzz.py --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
+
+PORTABLE := engine/test_engine.py storage study/test_run.py viewer/test_serve.py encoders/test_extract.py cli/test_from_slide_to_embedding.py explain/test_map_command.py
+portable: $(STAMP)
+	PYTHONPATH=tests/portable $(BIN)/pytest -n 2 --ignore tests/unit/storage/test_isolated.py $(PORTABLE:%=tests/unit/%)
+
+release: $(STAMP)
+	packaging/check.sh
 
 test: checks unit
 
@@ -57,6 +68,7 @@ checks: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/python docs/skill.py
 
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'

@@ -97,8 +97,8 @@ def from_demo(demo: Path) -> None:
 
 
 VIEWS = {  # picture -> what the viewer shows on it
-    "viewer": "page=slide&slide=SYN-A000-1&patch=14&layers=prototypes&opacity=45",
-    "viewer-prototype": "page=prototypes&prototype=4",
+    "viewer": "page=slide&slide=SYN-A005-1",
+    "viewer-prototype": "page=prototypes&prototype=0",
     "viewer-study": "page=study",
 }
 

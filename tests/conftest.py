@@ -11,7 +11,7 @@ import pytest
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Real slides, bags and tables beside the checkout."""
     if not SHARED.is_dir():

@@ -5,11 +5,13 @@ a path or a DataFrame; prototypes and models as a path or a value. Input that ca
 
 Slides and features
     `open_slide` opens a whole-slide image, `extract` finds its tissue and encodes its patches; `open_bag` and `list_bags` read the features of one
-    slide (`Bag`, with patches of a `PatchSpec`) or of a folder, `save_bag` writes them; `inspect` describes files, `convert` changes their layout.
+    slide (`Bag`, with patches of a `PatchSpec`) or of a folder, `save_bag` writes them; `inspect` describes files, `convert` changes their layout,
+    `to_wsidata` writes results into stores of wsidata.
 
 Prototypes and embeddings
     `fit_prototypes` finds `Prototypes` in training bags, `choose_c` recommends their number, `compare_prototypes` matches two sets;
-    `save_prototypes` and `load_prototypes` keep them. `shift` measures how well sites can be read off embeddings.
+    `save_prototypes` and `load_prototypes` keep them, `share_prototypes` writes a folder for the hub. `shift` measures how well sites can be
+    read off embeddings.
     `embed` turns one bag into a `SlideEmbedding` (of its `Mixture`), `embed_cohort` many into a table, `build` gives the method as a torch module
     that can be trained, `Panther` is all of it as a scikit-learn transformer.
 
@@ -56,9 +58,11 @@ if TYPE_CHECKING:
     from panther.verbs.model import predict, train
     from panther.verbs.prototypes import choose_c, compare_prototypes, fit_prototypes, shift
     from panther.verbs.search import retrieval, similar
+    from panther.verbs.share import share_prototypes
     from panther.verbs.slides import extract
     from panther.verbs.study import make_report, run_study
     from panther.verbs.view import view
+    from panther.verbs.wsidata import to_wsidata
 
 # Imported when first used: `import panther` and `panther --help` stay fast.
 _NAMES = {
@@ -87,9 +91,11 @@ _NAMES = {
     "panther.verbs.model": "predict train",
     "panther.verbs.prototypes": "choose_c compare_prototypes fit_prototypes shift",
     "panther.verbs.search": "retrieval similar",
+    "panther.verbs.share": "share_prototypes",
     "panther.verbs.slides": "extract",
     "panther.verbs.study": "make_report run_study",
     "panther.verbs.view": "view",
+    "panther.verbs.wsidata": "to_wsidata",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = [
@@ -137,8 +143,10 @@ __all__ = [
     "save_bag",
     "save_model",
     "save_prototypes",
+    "share_prototypes",
     "shift",
     "similar",
+    "to_wsidata",
     "train",
     "view",
 ]

@@ -24,7 +24,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from panther.engine import Pool, WorkerLostError, attempt_and_pickle
-from panther.errors import InputError, suggestion
+from panther.errors import InputError, first_problem, format_problem
 from panther.machine import enable_read_limit, limit_cores, read_limit
 from panther.plain_yaml import read_yaml
 from panther.registry import PLUGINS, load_plugins
@@ -267,17 +267,12 @@ class SlurmOptions(BaseModel):
         try:
             options = cls.model_validate(dict(content))
         except ValidationError as error:
-            problem = min(
-                error.errors(), key=lambda problem: problem["type"] != "extra_forbidden"
-            )  # a mistyped key first
-            name = ".".join(map(str, problem["loc"]))
-            field = cls.model_fields.get(name)
-            expected = problem["msg"].replace("Input should be", "expected")
-            if field is None:
-                expected = suggestion(name, cls.model_fields)
-            elif field.examples:
-                expected = f"expected e.g. {field.examples[0]}"
-            raise InputError(f"{source}: {name}: found {problem['input']!r}, {expected}") from error
+            problem = first_problem(error)
+            field = cls.model_fields.get(str(problem["loc"][0]))
+            example = f"e.g. {field.examples[0]}" if field and field.examples else ""
+            raise InputError(
+                f"{source}: {format_problem(problem, known=cls.model_fields, expected=example)}"
+            ) from error
         if options.min_jobs > options.max_jobs:
             raise InputError(
                 f"{source}: min_jobs: found {options.min_jobs}, expected at most {options.max_jobs} (max_jobs)"

@@ -26,7 +26,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from panther.errors import DiskFullError, InputError, NotABagError, note
+from panther.errors import DiskFullError, InputError, NotABagError, describe, note
 from panther.machine import (
     allow_threads,
     cores,
@@ -240,7 +240,7 @@ def attempt(function: Function[T, R], threads: int, index: int, item: T, *, wait
         raise
     except Exception as error:  # one slide must not stop ten thousand
         skipped = isinstance(error, NotABagError)
-        return _logged(ItemResult(index, None, reason_of(error, item), skipped, traceback.format_exc()))
+        return _logged(ItemResult(index, None, describe(error, name_of(item)), skipped, traceback.format_exc()))
 
 
 def attempt_all(function: Function[T, R], items: Sequence[T], threads: int = 1, first: int = 0) -> list[ItemResult[R]]:
@@ -277,17 +277,6 @@ def _logged(result: ItemResult[R]) -> ItemResult[R]:
     elif result.traceback:
         logger.debug("%s", result.traceback)
     return result
-
-
-def reason_of(error: Exception, item: Any) -> str:
-    """Why an item failed, as one line."""
-    if isinstance(error, InputError):
-        return str(error)
-    if isinstance(error, OSError):
-        return f"{error.filename or name_of(item)}: {error.strerror or error}"
-    if isinstance(error, MemoryError):
-        return f"{name_of(item)}: out of memory; use fewer `workers=`, or a machine with more"
-    return f"{name_of(item)}: unexpected {type(error).__name__}: {error}"
 
 
 def name_of(item: Any) -> str:

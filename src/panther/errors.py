@@ -105,15 +105,49 @@ def suggestion(name: str, known: Collection[str], aliases: Mapping[str, str] | N
     return f"did you mean {guess!r}? Known are {names}" if guess in known else f"known are {names}"
 
 
-def describe(error: Exception) -> str:
-    """Any error as one line."""
+def describe(error: Exception, item: str = "") -> str:
+    """Any error as one line; ``item`` is what was worked on."""
+    where = f"{item}: " if item else ""
     if isinstance(error, InputError):
         return str(error)
     if isinstance(error, MemoryError) or "failed to map segment" in str(error):  # a library that does not fit
-        return "out of memory; use fewer `workers`, a smaller `sample`, or a machine with more"
+        return f"{where}out of memory; use fewer `workers=`, a smaller `sample=`, or a machine with more"
     if isinstance(error, OSError):
-        return f"{error.filename or 'system'}: {error.strerror or error}"
-    return f"unexpected {type(error).__name__}: {error}. Run again with -v to see where, and please report it."
+        return f"{error.filename or item or 'system'}: {error.strerror or error}"
+    return f"{where}unexpected {type(error).__name__}: {error}. Run again with -v to see where, and please report it."
+
+
+UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # of pydantic's models and of dataclasses
+
+
+def format_invalid(error: Any, name: str = "", known: Collection[str] = ()) -> str:
+    """A pydantic error as one line; ``name`` goes before the keys, ``known`` are those that there may be."""
+    return format_problem(first_problem(error), name, known)
+
+
+def first_problem(error: Any) -> dict[str, Any]:
+    """Problem of a pydantic error that is reported: a mistyped key before all others; with the messages of all types that a value may have."""
+    problems = error.errors(include_url=False)
+    first = min(problems, key=lambda one: (one["type"] not in UNKNOWN_KEY, one["type"] == "missing", len(one["loc"])))
+    texts = [
+        problem["msg"].removeprefix("Input should be ")
+        for problem in problems
+        if problem["loc"][:1] == first["loc"][:1]
+    ]
+    return {**first, "expected": " or ".join(dict.fromkeys(texts))}
+
+
+def format_problem(problem: Mapping[str, Any], name: str = "", known: Collection[str] = (), expected: str = "") -> str:
+    """One line: where, found, expected; ``expected`` replaces pydantic's words."""
+    where = ".".join(str(part) for part in (name, *problem["loc"]) if part != "")
+    if problem["type"] in UNKNOWN_KEY:
+        return f"{where}: there is no such key; {suggestion(str(problem['loc'][-1]), known)}"
+    if problem["type"] == "missing":
+        return f"{where}: is missing"
+    if problem["type"] == "value_error":
+        text = str(problem["ctx"]["error"]).rstrip(".")
+        return f"{where}: {text}" if where else text
+    return f"{where}: found {_shown(problem['input'])}, expected {expected or problem['expected']}"
 
 
 def require_packages(extra: str, *names: str) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import socket
 import stat
 import tempfile
@@ -150,20 +151,23 @@ def version_of(files: Iterable[Path]) -> Version:
 
 
 def stamp_of(files: Sequence[Path]) -> str:
-    """Size, times and inode of files; empty if one is missing, or so young that a later change may show the same times."""
+    """Size, times and inode of files; empty if one is missing, a folder, or so young that a later change may show the same times."""
     try:
         status = [file.stat() for file in files]
     except OSError:
         return ""
     settled = time.time_ns() - int(UNSETTLED_SECONDS * 1e9)
-    if any(max(s.st_mtime_ns, s.st_ctime_ns) > settled for s in status):
+    if any(max(s.st_mtime_ns, s.st_ctime_ns) > settled or stat.S_ISDIR(s.st_mode) for s in status):
         return ""
     return " ".join(f"{s.st_size}:{s.st_mtime_ns}:{s.st_ctime_ns}:{s.st_ino}" for s in status)
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``; on success it is flushed to disk and renamed, on failure removed."""
+    """Yield a temporary path beside ``path``; on success it is flushed to disk and renamed, on failure removed.
+
+    It may be made a folder (of zarr) instead of a file; an earlier folder moves out of the way first.
+    """
     _check_is_file(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -176,6 +180,13 @@ def atomic_write(path: Path) -> Iterator[Path]:
         temporary.touch()
         mode = temporary.stat().st_mode  # by the user's umask; safetensors makes files that colleagues cannot read
         yield temporary
+        if temporary.is_dir():
+            old = temporary.with_name(f"{prefix}{secrets.token_hex(8)}.{os.getpid()}.part")
+            if path.exists():
+                path.replace(old)
+            temporary.replace(path)
+            _remove(old)
+            return
         temporary.chmod(mode)
         with temporary.open("rb+") as handle:
             os.fsync(handle.fileno())
@@ -188,8 +199,16 @@ def atomic_write(path: Path) -> Iterator[Path]:
         kind = DiskFullError if code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS) else InputError
         raise kind(f"{path}: cannot be written ({reason})") from error
     finally:
-        with suppress(OSError):
-            temporary.unlink()
+        _remove(temporary)
+
+
+def _remove(path: Path) -> None:
+    """Remove a temporary file or folder; gone by now, or another user's, it is left."""
+    with suppress(OSError):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def _errno(error: BaseException | None) -> int | None:
@@ -212,8 +231,7 @@ def _remove_leftovers(folder: Path, prefix: str) -> None:
         if name.startswith(prefix) and name.endswith(".part"):
             pid = name.rsplit(".", 2)[1]
             if pid.isdigit() and not is_running(int(pid)):
-                with suppress(OSError):  # gone by now, or another user's
-                    (folder / name).unlink()
+                _remove(folder / name)
 
 
 def is_running(pid: int) -> bool:
@@ -325,11 +343,18 @@ def check_writable_folder(folder: Path) -> None:
 
 
 def _check_is_file(path: Path) -> None:
-    """Only regular files are replaced: renaming over /dev/null would remove the device."""
+    """Only regular files and embeddings are replaced: renaming over /dev/null would remove the device."""
+    if is_stored_embeddings(path):
+        return
     if path.is_dir():
         raise InputError(f"{path}: found a folder, expected the name of a file")
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: found a device or a pipe, expected the name of a file")
+
+
+def is_stored_embeddings(path: Path) -> bool:
+    """Whether it is a folder of zarr with embeddings of `panther embed`, or another AnnData."""
+    return path.suffix.lower() == ".zarr" and (path / "obs").is_dir() and (path / "var").is_dir()
 
 
 def check_output(output: Path, *inputs: Any) -> None:

@@ -1,6 +1,7 @@
 """Values shared by all rooms: small, frozen, shapes in comments."""
 
 import hashlib
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,6 +22,14 @@ from panther.rows import Projection as Projection
 from panther.rows import Ragged as Ragged
 from panther.rows import Rows as Rows
 from panther.store import hash_of, hash_rows
+
+
+@dataclass(frozen=True)
+class Population:
+    """All patches of a slide of which a sample was encoded."""
+
+    total: int
+    places: Callable[[], Tensor]  # coordinates (total, 2), in the order of the curve
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,10 @@ class Bag:
         Whether its patches may be combined with patches of another resolution.
     slides : tuple of Bag
         Slides of a patient, in the order of the rows.
+    checkpoint : str, optional
+        Digest of the encoder's weights and transform, if the file records it.
+    population : Population, optional
+        All patches of the slide, where these are an even sample of them, in the order of the curve.
     """
 
     slide_id: str
@@ -56,6 +69,8 @@ class Bag:
     path: Path | None = None
     allow_mixed_resolution: bool = False
     slides: tuple["Bag", ...] = ()
+    checkpoint: str | None = None
+    population: Population | None = None
 
     def __post_init__(self) -> None:
         """Convert arrays to tensors; lazily read rows are kept."""
@@ -91,6 +106,10 @@ class Bag:
             return joined_places(known) if len(known) == len(parts) else None
         if self.coords is None:
             return None
+        if self.population is not None:
+            raise InputError(
+                f"{self.source}: {len(self)} of {self.population.total} patches are encoded (a sample), and neighbours require all"
+            )
         return places_of(self.coords, self.spec, self.source)
 
     @property
@@ -198,6 +217,22 @@ class Prototypes:
 
     def __len__(self) -> int:
         return int(self.centroids.shape[0])
+
+    @classmethod
+    def from_pretrained(cls, name: Path | str) -> "Prototypes":
+        """Prototypes of a folder of `panther share`, or of ORG/NAME on the Hugging Face hub."""
+        from panther.storage.prototypes import load_prototypes
+
+        return load_prototypes(name)
+
+    def push_to_hub(self, repository: str, **about: Any) -> str:
+        """Upload them with a card to ORG/NAME on the Hugging Face hub; ``about`` as in `panther.share_prototypes`. Returns the address."""
+        from panther.verbs.share import share_prototypes
+
+        with tempfile.TemporaryDirectory() as folder:
+            title = about.pop("title", repository.rpartition("/")[2])
+            shared = share_prototypes(self, Path(folder), title=title, push_to=repository, **about)
+            return str(shared.values["repository"])
 
     @property
     def dim(self) -> int:

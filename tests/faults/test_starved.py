@@ -98,23 +98,21 @@ def embed(request, lab, tmp_path) -> Iterator[Any]:
         dask.end()
 
 
-def test_a_file_that_crashes_hdf5_is_named(lab, without, embed, tally):
+def test_a_file_that_crashes_hdf5_is_named(lab, without, embed):
     crash_hdf5(lab.folder / "features" / f"{BAD}.h5")
     text = embed({})
     assert f"{BAD}: crashed" in text or f"{BAD}: each of its workers died" in text, text
     assert vectors(lab, "out.npz") == without
     lab.assert_clean()
-    tally(f"HDF5 file that crashes the library ({embed.name})")
 
 
-def test_a_slide_that_takes_all_memory_fails_alone(lab, without, embed, tally):
+def test_a_slide_that_takes_all_memory_fails_alone(lab, without, embed):
     """With a limit of the process's own: Python says so."""
     (lab.folder / "sitecustomize.py").write_text(GREEDY + LIMITED)
     text = embed({"PYTHONPATH": f"{SOURCE}{os.pathsep}{lab.folder}"}, apart=True)
     assert f"{BAD}: out of memory" in text, text
     assert vectors(lab, "out.npz") == without
     lab.assert_clean()
-    tally(f"slide that takes all memory ({embed.name})")
 
 
 LIMITED = """
@@ -141,7 +139,7 @@ def cgroup() -> Iterator[Path]:
     group.rmdir()
 
 
-def test_a_slide_for_which_the_system_kills_the_worker_fails_alone(lab, without, cgroup, tally):
+def test_a_slide_for_which_the_system_kills_the_worker_fails_alone(lab, without, cgroup):
     (lab.folder / "sitecustomize.py").write_text(GREEDY)
     enter = partial((cgroup / "cgroup.procs").write_text, "0")
     env = {"PYTHONPATH": f"{SOURCE}{os.pathsep}{lab.folder}"}
@@ -150,10 +148,9 @@ def test_a_slide_for_which_the_system_kills_the_worker_fails_alone(lab, without,
     assert f"{BAD}: its worker process was killed" in command.text, command.text
     assert vectors(lab, "out.npz") == without
     lab.assert_clean()
-    tally("slide for which the system's memory ran out, worker killed by it (pool)", 2)
 
 
-def test_a_disk_that_is_full_and_then_is_not(lab, tmp_path, tally):
+def test_a_disk_that_is_full_and_then_is_not(lab, tmp_path):
     """A file system of its own that is too small; nothing half-written stays, and with more space the same command goes on."""
     disk = lab.folder / "disk"
     disk.mkdir()
@@ -170,6 +167,5 @@ def test_a_disk_that_is_full_and_then_is_not(lab, tmp_path, tally):
         lab.run(*EMBED, "-j", 1, "-o", "disk/out.npz")
         assert (disk / "out.npz").read_bytes() == (lab.folder / "alone.npz").read_bytes()
         lab.assert_clean()
-        tally("disk full, then larger")
     finally:
         subprocess.run(["umount", disk], check=True)

@@ -92,38 +92,6 @@ def test_a_clinical_table_beside_the_study_is_kept(lab):
     assert "cohort.csv" in refused(lab, "run", "study.yaml", "-o", ".", "-j", 1)
 
 
-def test_the_table_of_survival_curves_is_kept(lab):
-    (lab / "table.csv").rename(lab / "km.csv")
-    refused(lab, "kaplan-meier", "s.h5ad", "--survival", "os", "-o", ".", "--table", "km.csv")
-
-
-def test_suggested_names_that_were_edited_are_kept(lab):
-    arguments = (
-        "concordance",
-        "feats",
-        "-p",
-        "p.safetensors",
-        "--patch-labels",
-        "labels.csv",
-        "--no-maps",
-        "-o",
-        "agreement",
-    )
-    done = run_here(arguments, lab)
-    assert done.code == 0, done.text
-    (lab / "agreement" / "names.suggested.yaml").write_text("C0: mine\n")
-    refused(lab, *arguments, "--names", "agreement/names.suggested.yaml")
-
-
-def test_names_of_an_atlas_stay_in_its_folder_and_are_kept(lab):
-    arguments = ("atlas", "feats", "-p", "p.safetensors", "-o", "atlas", "-j", 1)
-    assert run_here(arguments, lab).code == 0
-    (lab / "atlas" / "names.yaml").write_text("C0: mine\nC1: yours\nC2: theirs\n")
-    done = run_here((*arguments, "--names", "atlas/names.yaml"), lab)
-    assert done.code == 0, done.text
-    assert (lab / "atlas" / "names.yaml").read_text().startswith("C0: mine")
-
-
 def test_splits_do_not_replace_the_splits_they_are_made_of(lab):
     make = ("splits", "table.csv", "--scheme", "kfold", "-k", 2, "--label", "subtype", "-o", "splits", "--name", "a")
     assert run_here(make, lab).code == 0

@@ -26,18 +26,6 @@ def test_a_file_name_that_is_no_text_fails_alone(lab, command):
     assert "not UTF-8" in done.text
 
 
-@linux
-def test_a_slide_with_a_name_that_is_no_text_fails_alone(lab):
-    (lab / "slides").mkdir()
-    for name in (b"a.svs", b"caf\xe9.svs"):
-        with open(os.path.join(os.fsencode(lab / "slides"), name), "wb") as handle:
-            handle.write(b"no slide")
-    done = run_here(("slides", "slides", "-o", "job", "-j", 1), lab)
-    assert done.code == 1, done.text
-    assert_honest(done)
-    assert "caf\\udce9" in done.err
-
-
 @pytest.mark.parametrize(
     "command", [pytest.param(name, marks=() if name == "embed" else pytest.mark.slow) for name in WITH_TABLE]
 )
@@ -84,13 +72,6 @@ def test_a_column_that_stands_twice_is_refused(lab, command, ending):
     assert done.code == 2, done.text
     assert_honest(done)
     assert "2 columns are called 'subtype'" in done.err
-
-
-def test_columns_without_a_name_may_stand_twice(lab):
-    lines = (lab / "table.csv").read_text().splitlines()
-    (lab / "table.csv").write_text("\n".join(line + ",," for line in lines) + "\n")
-    done = run_here(WITH_TABLE["embed"], lab)
-    assert done.code == 0, done.text
 
 
 @pytest.mark.parametrize("command", ["prototypes", "embed", "train", "predict", "concordance", "run", "convert"])

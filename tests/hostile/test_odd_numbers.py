@@ -1,16 +1,12 @@
 """Numbers, devices and tables that no run can have: a sentence, before the work."""
 
 import errno
-import math
 
 import pytest
 
 from hostile.judging import assert_honest, run_here
 from hostile.lab import ON_FEATURES
 from panther.errors import InputError
-from panther.mixture import EMSettings
-from panther.models.settings import TrainSettings
-from panther.prototypes import KMeansSettings
 from panther.storage.readers import base, open_bag
 
 SEEDED = ("prototypes", "choose-c", "train", "atlas", "attribute")
@@ -47,22 +43,6 @@ def test_an_impossible_setting_of_a_method_is_refused_by_name(lab, method, setti
 @pytest.mark.parametrize("command", ["prototypes", "embed", "train"])
 def test_a_device_that_cannot_compute_is_refused(lab, command, device):
     assert "device" in refused(lab, *ON_FEATURES[command], "--device", device)
-
-
-@pytest.mark.parametrize(
-    ("kind", "settings"),
-    [
-        *((EMSettings, s) for s in ({"steps": 2.0}, {"steps": True}, {"tau": math.inf}, {"temperature": "hot"})),
-        *(
-            (KMeansSettings, s)
-            for s in ({"n_prototypes": "3"}, {"seed": 2**40}, {"sample": 2.5}, {"memory_gb": math.nan})
-        ),
-        *((TrainSettings, s) for s in ({"epochs": "abc"}, {"batch_size": 1.5}, {"seed": -1}, {"patience": 0})),
-    ],
-)
-def test_impossible_settings_are_refused_in_python(kind, settings):
-    with pytest.raises(InputError, match=next(iter(settings)).removeprefix("n_")):
-        kind(**settings)
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + bytes(100) + b"PAR1", b"slide_id,label\ns00,a\n"])

@@ -36,11 +36,6 @@ def test_impossible_options_are_refused_before_the_work(lab, command, words):
     assert not list(lab.glob("new.*"))
 
 
-def test_the_tail_of_prototypes_without_its_edges_is_refused(lab):
-    np.save(lab / "plain.npy", np.eye(3, 6, dtype=np.float32))
-    assert_refused(run_here((*EMBED[:3], "plain.npy", *EMBED[4:], "--blocks", "tail"), lab), "blocks")
-
-
 @pytest.mark.parametrize("more", [("--blocks", "space,tail"), ("--method", "protocounts")])
 def test_a_patch_with_nan_fails_its_slide_alone(lab, more):
     with h5py.File(lab / "feats" / "s03.h5", "r+") as file:
@@ -87,3 +82,8 @@ def test_shift_names_the_file_and_the_problem(lab):
     assert_refused(
         run_here((*shift, "--against", "few.h5ad"), lab), "new.h5ad, patients that are in few.h5ad too", "N (4), S (4)"
     )
+
+
+def test_the_tail_of_prototypes_without_its_edges_is_refused(lab):
+    np.save(lab / "plain.npy", np.eye(3, 6, dtype=np.float32))
+    assert_refused(run_here((*EMBED[:3], "plain.npy", *EMBED[4:], "--blocks", "tail"), lab), "blocks")

@@ -1,7 +1,5 @@
 """Features that changed by a single row, in a file of the same size: nothing that was computed from the old ones is used again."""
 
-import os
-
 import numpy as np
 import pytest
 import yaml
@@ -17,21 +15,6 @@ ROWS, DIM = 6000, 8
 def settled(request, monkeypatch):
     """Files that are read again because they are young, and files that are known by their times."""
     monkeypatch.setattr(store, "UNSETTLED_SECONDS", request.param)
-
-
-def make_bags(folder, count=4):
-    folder.mkdir()
-    rng = np.random.default_rng(0)
-    for number in range(count):
-        np.save(folder / f"s{number}.npy", rng.normal(size=(ROWS, DIM)).astype(np.float32))
-
-
-def change(path, row):
-    size = path.stat().st_size
-    x = np.load(path)
-    x[row] += 300
-    np.save(path, x)
-    assert path.stat().st_size == size
 
 
 def test_a_study_of_changed_features_is_the_study_of_a_fresh_folder(lab, settled):
@@ -66,13 +49,3 @@ def test_an_untouched_study_trains_nothing_again(lab, settled):
     assert run_here(("run", "study.yaml", "-o", "out", "-j", 1), lab).code == 0
     after = {path: path.stat().st_mtime_ns for path in (lab / "out" / "cache").glob("*.*") if path.suffix != ".jsonl"}
     assert after == before
-
-
-def test_a_converted_file_is_written_again_after_a_change_of_one_row(tmp_path):
-    make_bags(tmp_path / "feats", 1)
-    command = ("convert", "feats", "-o", "out", "--to", "npy", "-j", 1)
-    assert run_here(command, tmp_path).code == 0
-    change(tmp_path / "feats" / "s0.npy", 2999)
-    os.utime(tmp_path / "feats" / "s0.npy", (0, 0))
-    assert run_here(command, tmp_path).code == 0
-    np.testing.assert_array_equal(np.load(tmp_path / "out" / "s0.npy"), np.load(tmp_path / "feats" / "s0.npy"))

@@ -26,8 +26,9 @@ from panther.aggregators.sharing import (
     in_memory,
     places_of,
 )
-from panther.engine import LOCAL, Launched, Work, reason_of, stream
-from panther.errors import InputError, make_plain
+from panther.engine import LOCAL, Launched, Work, name_of, stream
+from panther.errors import InputError, describe, make_plain
+from panther.statistics.even_sample import standard_error
 from panther.statistics.kernels import kernel_name
 from panther.storage.bags import BagLike, BagsLike, as_bag, as_bags
 from panther.storage.embeddings import EmbeddingTable
@@ -202,6 +203,9 @@ def make_table(
     """Table of one embedder."""
     each = [{"n_patches": row["n_patches"], **row["each"][number]} for row in rows.values()]
     weights = np.array([row.pop("weights") for row in each]) if "weights" in each[0] else None
+    errors = [row.pop("weights_se", None) for row in each]
+    exact = np.zeros(0 if weights is None else weights.shape[1])  # of bags of all patches
+    weights_se = np.array([exact if error is None else error for error in errors]) if any(errors) else None
     kernels = sorted({row["kernel"] for row in rows.values()})
     if len(kernels) > 1:
         warnings.warn(
@@ -220,6 +224,7 @@ def make_table(
         {**settings, "kernel": ", ".join(kernels)},
         failures,
         contents={name: row["content"] for name, row in rows.items()},
+        weights_se=weights_se,
     )
 
 
@@ -260,10 +265,10 @@ class EmbedBag:
             try:
                 embedding = shared.embed(basis, module)
                 vectors.append(embedding.vector.cpu().numpy())
-                each.append(summary_of(embedding))
+                each.append(summary_of(embedding) | errors_of(shared.prepared(basis), module, embedding))
             except Exception as error:  # the other embedders continue
                 vectors.append(np.full(module.out_dim, np.nan, np.float32))
-                each.append({FAILED: reason_of(error, ref)})
+                each.append({FAILED: describe(error, name_of(ref))})
                 errors.append(error)
         if len(errors) == len(self.embedders):
             raise errors[0]
@@ -272,6 +277,38 @@ class EmbedBag:
             content = hash_of([content, bag.places_fingerprint()])
         about = {"content": content, "n_patches": len(bag), "kernel": kernel_name(self.device), "each": each}
         return np.concatenate(vectors, dtype=np.float32), about
+
+
+@torch.no_grad()
+def errors_of(bag: Bag, module: Aggregator, embedding: SlideEmbedding) -> dict[str, Any]:
+    r"""Standard errors of the proportions of a prepared bag of which slides are samples: :math:`\sum_s (n_s / n)^2 SE_s^2`.
+
+    Empty for other bags, and for methods whose proportions are no mean over patches.
+    """
+    slides = list(single_slides(bag))
+    if "weights" not in embedding.aux or all(slide.population is None for slide in slides):
+        return {}
+    settings = getattr(module, "settings", None)
+    if settings is not None and settings.weights == "uniform":
+        return {}
+    assignment = run_on(bag, module, with_assignment=True).assignment
+    if assignment is None:
+        return {}
+    rows = (assignment / assignment.sum(-1, keepdim=True)).cpu().double().numpy()
+    count, variance, start = len(rows), np.zeros(rows.shape[1]), 0
+    for slide in slides:
+        part = rows[start : start + len(slide)]
+        total = len(slide) if slide.population is None else slide.population.total
+        variance += np.square(standard_error(part, total) * len(part) / count) if len(part) else 0.0
+        start += len(part)
+    prior = 0.0 if settings is None else settings.tau * rows.shape[1]  # a fixed share of every proportion
+    return {"weights_se": (np.sqrt(variance) * count / (count + prior)).tolist()}
+
+
+def single_slides(bag: Bag) -> Iterator[Bag]:
+    """Slides of a bag, in the order of the rows."""
+    for slide in bag.slides or (bag,):
+        yield from single_slides(slide) if slide.slides else (slide,)
 
 
 def summary_of(embedding: SlideEmbedding) -> dict[str, Any]:

@@ -75,13 +75,13 @@ class SharedBag:
         """Start the fit on a GPU where only a mixture is needed, so that the next bag can be read meanwhile."""
         if self._methods.together is not None:
             basis, together = self._methods.together
-            self._pending = together.add(self._prepared(basis).features)
+            self._pending = together.add(self.prepared(basis).features)
         return self._pending
 
     @torch.no_grad()
     def embed(self, basis: Basis, module: Aggregator) -> SlideEmbedding:
         """Embed the bag by one of the methods; NaN is refused."""
-        bag = self._prepared(basis)
+        bag = self.prepared(basis)
         x, places = bag.features, places_of(bag, module)
         if isinstance(module, PantherAggregator):
             embedding = module.read(self.fit((id(basis), module.settings), module, x), x, places=places.get("places"))
@@ -97,7 +97,8 @@ class SharedBag:
             embedding = module(x, **places)
         return check_embedding(bag, _fetched(embedding) if embedding.vector.is_cuda else embedding)
 
-    def _prepared(self, basis: Basis) -> Bag:
+    def prepared(self, basis: Basis) -> Bag:
+        """The bag, aligned and projected for these prototypes."""
         return self._once(("bag", id(basis)), lambda: basis.prepared(self._bag))
 
     def fit(self, key: Fit, module: PantherAggregator, x: Rows) -> MixtureFit:

@@ -21,9 +21,9 @@ from typing import Annotated, Any, cast, get_args
 from cyclopts import App, CycloptsError, Group, Parameter
 
 import panther.verbs
-from panther.errors import InputError, LeftOutWarning, Note, describe
+from panther.errors import InputError, LeftOutWarning, Note, describe, format_invalid
 from panther.progress import log_progress, track
-from panther.verbs import VERBS, Verb, format_invalid
+from panther.verbs import VERBS, Verb
 from panther.verbs.parameters import POSITIONAL, RUNNING, option, parse_settings
 from panther.version import __version__
 
@@ -94,9 +94,12 @@ def command_of(verb: Verb) -> Callable[..., int]:
             load_plugins(plugins)
         arguments |= zip(positional, values, strict=False)
         arguments |= parse_settings(arguments.pop("set", None) or ())
-        if not arguments.pop("overwrite", False):
-            _keep_other_files(arguments.get("output"))
-        return call(verb, arguments, as_json=json)
+        try:
+            if not arguments.pop("overwrite", False):
+                _keep_other_files(arguments.get("output"))
+            return call(verb, arguments, as_json=json)
+        except InputError as error:
+            raise InputError(as_typed(str(error), verb)) from error
 
     parameters, positional, keyword = [], [], inspect.Parameter.KEYWORD_ONLY
     for parameter in inspect.signature(verb.function).parameters.values():
@@ -117,9 +120,34 @@ def command_of(verb: Verb) -> Callable[..., int]:
     command.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     # roles and doubled quotes are for the documentation's pages
-    command.__doc__ = re.sub(r":\w+:(?=`)|(?<=`)`|`(?=`)", "", inspect.getdoc(verb.function) or "")
+    text = re.sub(r":\w+:(?=`)|(?<=`)`|`(?=`)", "", inspect.getdoc(verb.function) or "")
+    about, heading, rest = text.partition("\nParameters\n")
+    about = re.sub(r"(?<=\S)\n(?=\S)", " ", about)  # the help has its own line breaks
+    command.__doc__ = about + heading + re.sub(r"(?<=\n)(    \S.*(?:\n    \S.*)+)", _one_line, rest)
     command.__name__ = verb.function.__name__
     return command
+
+
+def _one_line(match: re.Match[str]) -> str:
+    return "    " + " ".join(match[0].split())
+
+
+def as_typed(message: str, verb: Verb) -> str:
+    """A message with the parameters of the verb as they are typed: `split=test` as `--split test`, `k: found 1` as `--folds: found 1`."""
+    options = {}
+    for name, parameter in inspect.signature(verb.function).parameters.items():
+        details = [detail for detail in get_args(parameter.annotation)[1:] if isinstance(detail, Parameter)]
+        named = [option for detail in details for option in detail.name or () if option.startswith("--")]
+        if not is_positional(parameter):
+            options[name] = named[0] if named else f"--{name.replace('_', '-')}"
+
+    def spelled(match: re.Match[str]) -> str:
+        typed = f"{options.get(match[1])} {match[2]}".removesuffix(" True").rstrip()
+        return f"`{typed}`" if match[1] in options else match[0]
+
+    message = re.sub(r"`(\w+)=([^`]*)`", spelled, message)
+    name, colon, rest = message.partition(": ")
+    return f"{options.get(name, name)}{colon}{rest}"
 
 
 def _keep_other_files(output: Path | None) -> None:
@@ -148,9 +176,10 @@ def call(verb: Verb, arguments: dict[str, Any], *, as_json: bool) -> int:
         if isinstance(message, LeftOutWarning):
             failures.update(message.failures)
         elif issubclass(category, Note):
-            if str(message) not in notes and not as_json:
-                print(f"Note: {message}", file=sys.stderr, flush=True)
-            notes[str(message)] = None
+            text = as_typed(str(message), verb)
+            if text not in notes and not as_json:
+                print(f"Note: {text}", file=sys.stderr, flush=True)
+            notes[text] = None
         else:
             show(message, category, *more, **named)
 
@@ -173,7 +202,7 @@ def call(verb: Verb, arguments: dict[str, Any], *, as_json: bool) -> int:
     if output:
         print(f"{output} written in {seconds:.1f} s")
     for reason in list(failures.values())[:LISTED]:
-        print(f"Failed: {reason}", file=sys.stderr)
+        print(f"Failed: {as_typed(reason, verb)}", file=sys.stderr)
     if len(failures) > LISTED:
         print(f"... and {len(failures) - LISTED} more; --json lists all.", file=sys.stderr)
     return int(bool(failures))
@@ -216,7 +245,7 @@ def _start_helpers(arguments: Sequence[str]) -> None:
 
         start_early(*PRELOADS.get(arguments[0], ()))
         keep_freed_memory()
-    elif any(".h5ad" in argument for argument in arguments):
+    elif any(".h5ad" in argument or ".zarr" in argument for argument in arguments):
         from panther.storage.isolated import start_helper
 
         start_helper("anndata")
@@ -240,8 +269,9 @@ def _run(app: App, arguments: Sequence[str], verbose: bool) -> int:
         _check_directory()
         _start_helpers(arguments)
         with log_progress(" ".join(["panther", *arguments[:1]])), session():
-            given = list(arguments) or ["--help"]
-            code = app(given, exit_on_error=False, print_error=False, result_action="return_value")
+            code = app(
+                list(arguments) or ["--help"], exit_on_error=False, print_error=False, result_action="return_value"
+            )
             return code if isinstance(code, int) else 0
     except SystemExit as end:
         if end.code != TERMINATED:
@@ -266,8 +296,7 @@ def _describe_usage(error: CycloptsError) -> str:
     argument, cause = getattr(error, "argument", None), cast(Any, error.__cause__)
     if argument is None or not hasattr(cause, "errors"):
         return str(error).replace("\n", " ")
-    typed = " ".join(token.value for token in argument.tokens)
-    return format_invalid(argument.field_info.name, typed, [problem["msg"] for problem in cause.errors()])
+    return re.sub(r"^(--[\w-]+)\.\d+:", r"\1:", format_invalid(cause, argument.name))  # of a list: no position
 
 
 @contextmanager

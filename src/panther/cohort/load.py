@@ -9,11 +9,19 @@ import numpy as np
 import pandas as pd
 
 from panther.cohort.outcomes import usual_label
-from panther.cohort.spec import Level, TaskSpec, checked
+from panther.cohort.spec import Level, NoOutcome, TaskSpec, checked
 from panther.cohort.targets import Target
 from panther.errors import InputError, listed
 from panther.storage.bags import BagsLike, Listing, as_bags, join
-from panther.storage.clinical import USUAL, ClinicalTable, ColumnsLike, Identities, find_column, read_clinical
+from panther.storage.clinical import (
+    USUAL,
+    ClinicalTable,
+    ColumnsLike,
+    Identities,
+    as_columns,
+    find_column,
+    read_clinical,
+)
 from panther.storage.names import without_suffix
 from panther.types import Openable
 
@@ -192,7 +200,7 @@ def load_cohort(
     >>> cohort.y.tolist()
     ['high', 'low']
     """
-    read = read_clinical(table, columns=columns)
+    read = read_clinical(table, columns=as_columns(columns))
     if not any((label, survival, time, event, censorship, value, labels)):
         label = usual_label(read.rows)
     others = {"survival": survival, "time": time, "event": event, "censorship": censorship, "value": value}
@@ -205,7 +213,7 @@ def load_cohort(
     return replace(cohort, bags=cohort.join_bags(listing))
 
 
-def make_cohort(table: ClinicalTable, task: TaskSpec, slides: Collection[str] | None = None) -> Cohort:
+def make_cohort(table: ClinicalTable, task: TaskSpec | NoOutcome, slides: Collection[str] | None = None) -> Cohort:
     """Slides or patients of a table with a target, among the ``slides`` with features (None: all)."""
     source, who = table.source, table.who
     parsed = task.parse(table.rows)
@@ -249,7 +257,7 @@ def make_cohort(table: ClinicalTable, task: TaskSpec, slides: Collection[str] | 
         patients=len({sample.patient for sample in samples}),
         sites=len({sample.site for sample in samples} - {None}),
         columns=parsed.columns,
-        outcome=f"{parsed.columns}: {target.describe()}",
+        outcome=f"{parsed.columns}: {target.describe()}" if isinstance(task, TaskSpec) else "No outcome is named.",
         counts=target.counts(),
         dropped={reason: n for reason, n in parsed.dropped.items() if n},
         duplicates=table.duplicates,

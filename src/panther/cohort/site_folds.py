@@ -70,7 +70,7 @@ def site_preserving(
     """
     effort = effort or Effort()
     if len(counts) < k:
-        raise InputError(f"{k} folds need at least {k} sites: found {len(counts)}; lower `k=`, or use the scheme kfold")
+        raise InputError(f"{k} folds need at least {k} sites: found {len(counts)}")
     rng = np.random.default_rng(seed)
     possible = needed & ((counts > 0).sum(0) >= k)
     solved, bound, hit_time_limit = _solve(counts, possible, k, effort)

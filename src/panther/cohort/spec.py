@@ -13,8 +13,8 @@ from panther.cohort.outcomes import (
     parse_values,
     survival_columns,
 )
-from panther.cohort.targets import Kind
-from panther.errors import InputError, plain
+from panther.cohort.targets import Kind, no_outcome
+from panther.errors import InputError, format_invalid, plain
 
 STRICT = ConfigDict(extra="forbid", frozen=True)
 Level = Literal["slide", "patient"]
@@ -40,11 +40,7 @@ def checked(spec: type[Spec], **values: Any) -> Spec:
     try:
         return spec(**values)
     except ValidationError as error:
-        problem = error.errors()[0]
-        where = f"`{problem['loc'][0]}=`: " if problem["loc"] else ""
-        message = problem["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-        value = "" if problem["type"] == "value_error" else f", not {problem['input']!r}"
-        raise InputError(f"{where}{message}{value}.") from error
+        raise InputError(format_invalid(error, known=spec.model_fields)) from error
 
 
 class TaskSpec(Strict):
@@ -98,6 +94,16 @@ class TaskSpec(Strict):
             return parse_many_labels(table, self.labels)
         columns = survival_columns(table, self.survival, self.time, self.event, self.censorship)
         return parse_survival(table, *columns, self.survival)
+
+
+class NoOutcome(Strict):
+    """Samples without a target, for splits that are only checked for leakage."""
+
+    level: Level = "patient"
+
+    def parse(self, table: pd.DataFrame) -> Parsed:
+        """One class of all rows."""
+        return Parsed(["samples"] * len(table), "no outcome", lambda values, _: no_outcome(len(values)))
 
 
 class SplitSpec(Strict):

@@ -36,8 +36,8 @@ class SplitFiles:
     numbers: tuple[int, ...]  # of the folds, from their names
 
     def has_rows(self) -> bool:
-        """Whether the files are clinical tables rather than lists of slides."""
-        return all(len(rows.columns) > 2 for parts in self.folds for rows in parts.values())
+        """Whether the files have more than the names of slides."""
+        return all(len(rows.columns) > 1 for parts in self.folds for rows in parts.values())
 
     def table(self, *, external: bool = True) -> pd.DataFrame:
         """All rows of all folds joined, each once; external cohorts last, or left out."""

@@ -249,6 +249,11 @@ class Labels(_Rows):
 Target = Classes | Survival | Values | Labels
 
 
+def no_outcome(count: int) -> Classes:
+    """Target of ``count`` samples without an outcome."""
+    return Classes(("samples",), np.zeros(count, dtype=np.int64))
+
+
 def _quantile_bin(values: np.ndarray, bins: int) -> np.ndarray:
     """Bin 0 ... bins - 1 between quantiles, (n,) int64."""
     edges = np.quantile(values, np.linspace(0, 1, bins + 1)[1:-1])

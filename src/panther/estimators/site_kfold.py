@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 
 from panther.cohort.site_folds import Effort
 from panther.cohort.splits import folds_of_sites
-from panther.cohort.targets import Classes, Survival, Target
+from panther.cohort.targets import Classes, Survival, Target, no_outcome
 from panther.errors import InputError
 from panther.storage.tables import is_missing
 
@@ -79,8 +79,6 @@ class SiteKFold(BaseCrossValidator):
         if self.n_splits < 2:
             raise InputError(f"n_splits: {self.n_splits}, expected at least 2")
         sites = _sites(groups)
-        if (count := len(np.unique(sites))) < self.n_splits:
-            raise InputError(f"n_splits: {self.n_splits}, expected at most the number of sites ({count})")
         seed, effort = seed_of(self.random_state), Effort(seconds=self.seconds)
         fold, _ = folds_of_sites(_target(y, len(sites)), sites, self.n_splits, seed=seed, effort=effort)
         for number in range(self.n_splits):
@@ -100,7 +98,7 @@ def _sites(groups: Any) -> np.ndarray:
 def _target(y: Any, rows: int) -> Target:
     """Classes of labels (n,), survival of times and events (n, 2), or one class without labels."""
     if y is None:
-        return Classes(("all",), np.zeros(rows, dtype=np.int64))
+        return no_outcome(rows)
     y = check_array(y, dtype=None, ensure_2d=False, allow_nd=False)
     if y.ndim == 2 and y.shape[1] == 2:
         return Survival(y[:, 0].astype(np.float64), y[:, 1].astype(bool))

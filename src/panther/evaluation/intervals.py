@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import bdtr  # scipy.stats takes half a second to import
 
-from panther.errors import InputError
 from panther.evaluation.metrics import LOWER_IS_BETTER, mean_of_defined
 
 Measure = Callable[[np.ndarray], Mapping[str, np.ndarray]]  # counts (resamples, rows) -> named numbers (resamples,)
@@ -56,8 +55,6 @@ class Resampled:
 def resample_counts(patients: Sequence[object] | np.ndarray, number: int, seed: int) -> Iterator[np.ndarray]:
     """Counts of rows (b, n) in `number` draws of patients with replacement, in blocks; rows of a patient have equal counts."""
     names, member = np.unique(np.asarray(patients).astype(str), return_inverse=True)
-    if len(names) == 0:
-        raise InputError("There are no patients to resample.")
     rng = np.random.default_rng(seed)
     most = max(1, BLOCK // len(member))
     for start in range(0, number, most):

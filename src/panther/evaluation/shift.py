@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from panther.errors import InputError, check_seed, check_whole, counted
+from panther.errors import InputError, counted
 from panther.storage.embeddings import read_vectors, read_weights
 
 FOLDS, REPEATS = 5, 4  # of the cross-validation
@@ -27,6 +27,7 @@ class Readable:
     accuracy: float
     chance: float
     p_value: float
+    detectable: float  # 95 % quantile of permuted columns: smaller accuracies are not significant
 
     def words(self) -> str:
         """For a sentence."""
@@ -68,8 +69,6 @@ def read_site_and_label(
     seed: int = 0,
 ) -> SiteAndLabel:
     """Predict the site, and the label where it is known, from rows (n, D), one per patient."""
-    check_seed(seed)
-    check_whole("permutations", permutations, 1, 1_000_000)
     kernel = _gram(x)
     site, kept = _numbered("sites", sites)
     rng = np.random.default_rng(seed)
@@ -157,7 +156,8 @@ def _readable(
 def _against_chance(smoother: np.ndarray, y: np.ndarray, permutations: int, rng: np.random.Generator) -> Readable:
     accuracy = _balanced_accuracy(smoother, y)
     null = np.array([_balanced_accuracy(smoother, rng.permutation(y)) for _ in range(permutations)])
-    return Readable(accuracy, float(null.mean()), float((1 + (null >= accuracy).sum()) / (1 + permutations)))
+    p_value = float((1 + (null >= accuracy).sum()) / (1 + permutations))
+    return Readable(accuracy, float(null.mean()), p_value, float(np.quantile(null, 0.95)))
 
 
 def _ridge(kernel: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -180,6 +180,7 @@ def _balanced_accuracy(smoother: np.ndarray, y: np.ndarray) -> float:
 
 ALPHA = 0.01  # significance level of an alarm
 DOUBTFUL = 0.05  # significance level of a doubt
+TELLING = 0.15  # largest excess over chance that may be missed where "no shift" is to mean something
 COLLAPSED = 1.05  # effective number of prototypes of a slide, below which it is collapsed
 
 
@@ -192,6 +193,7 @@ class ShiftReport:
     accuracy: float  # cross-validated balanced accuracy
     chance: float  # mean over permutations of the sites
     p_value: float
+    detectable: float  # smaller accuracies are not significant
     collapsed: tuple[str, ...]  # samples in a single prototype
     sentence: str
 
@@ -202,8 +204,8 @@ class ShiftReport:
 
     @property
     def doubtful(self) -> bool:
-        """Whether a shift cannot be excluded."""
-        return self.p_value < DOUBTFUL
+        """Whether a shift cannot be excluded: it is nearly significant, or the cohort is too small to tell."""
+        return self.p_value < DOUBTFUL or self.detectable > self.chance + TELLING
 
 
 def site_shift(
@@ -222,8 +224,6 @@ def site_shift(
     bad = np.flatnonzero(~np.isfinite(weights).all(1) | (weights < 0).any(1) | (weights.sum(1) == 0))
     if len(bad):
         raise InputError(f"Proportions of {samples[bad[0]]} (and {len(bad) - 1} more) are NaN, negative or all zero")
-    check_seed(seed)
-    check_whole("permutations", permutations, 1, 1_000_000)
     groups = list(groups) if groups is not None else list(samples)
     site_of = _constant("the site", groups, sites)
     names = sorted(site_of)
@@ -239,6 +239,11 @@ def site_shift(
     collapsed = tuple(s for s, row in zip(samples, weights, strict=True) if _effective(row) < COLLAPSED)
     verdict = "There may be a site shift" if read.p_value < DOUBTFUL else "No site shift found"
     sentence = f"{verdict} in the proportions: balanced accuracy {read.words()}."
+    if read.p_value >= DOUBTFUL and read.detectable > read.chance + TELLING:
+        sentence = (
+            f"{len(kept)} patients are too few to tell whether there is a site shift: balanced accuracy {read.words()}, and "
+            f"only one above {read.detectable:.2f} would be significant."
+        )
     if read.p_value <= ALPHA:
         sentence = (
             f"Warning: the proportions separate the {len(judged)} sites: balanced accuracy {read.words()}; "
@@ -246,7 +251,8 @@ def site_shift(
         )
     if collapsed:
         sentence += f" {len(collapsed)} of {len(samples)} samples collapse into one prototype, e.g. {collapsed[0]}."
-    return ShiftReport(judged, left_out, read.accuracy, read.chance, read.p_value, collapsed, sentence)
+    read_as = (read.accuracy, read.chance, read.p_value, read.detectable)
+    return ShiftReport(judged, left_out, *read_as, collapsed, sentence)
 
 
 def _cross_validated_ridge(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -24,7 +24,7 @@ from panther.errors import InputError
 from panther.evaluation.intervals import Interval
 from panther.explain.geometry import Grid, grid
 from panther.explain.names import colours, label
-from panther.explain.scene import MapSettings, SlideJob, assign, prototype_distances, read_box, refuse_nothing
+from panther.explain.scene import MapSettings, SlideJob, assign, is_slide, prototype_distances, read_box, refuse_nothing
 from panther.explain.shares import (
     Factor,
     GroupShare,
@@ -37,7 +37,9 @@ from panther.explain.shares import (
 )
 from panther.explain.touching import Touching, neighbour_sentences, no_touching, touching
 from panther.slides import Slide, open_slide
+from panther.statistics.even_sample import standard_error
 from panther.storage.clinical import TCGA
+from panther.storage.trident import tile_names
 from panther.types import Bag, Prototypes
 
 Kind = Literal["nearest", "random", "borderline", "farthest"]
@@ -118,20 +120,28 @@ def choose(kind: str, exemplars: Iterable[Exemplar], number: int) -> list[Exempl
     return most_varied(exemplars, number)
 
 
-@dataclass(frozen=True)
-class PatchesToRead:
-    """Patches to read from one slide's image; ``mpp`` corrects a wrong tag."""
+def read_patches(job: SlideJob, exemplars: Mapping[str, Sequence[Exemplar]], settings: MapSettings) -> list[np.ndarray]:
+    """Pixels (s, s, 3) of a slide's exemplars, at most `LARGEST` a side: from its image, or from its folder of tiles."""
+    assert job.image is not None
+    chosen = exemplars[job.sample]
+    if job.image.is_dir() and not is_slide(job.image):
+        return [_read_tile(job.image, job.ref.files[0], exemplar.row) for exemplar in chosen]
+    places = [exemplar.place for exemplar in chosen if exemplar.place is not None]
+    with open_slide(job.image, settings.resolution(job.image, places[0].mpp)) as slide:
+        return [_read(slide, place) for place in places]
 
-    sample: str  # name of the slide
-    image: Path
-    mpp: float | None
-    places: tuple[Place, ...]
 
+def _read_tile(folder: Path, features: Path, row: int) -> np.ndarray:
+    from PIL import Image
 
-def read_patches(patches: PatchesToRead) -> list[np.ndarray]:
-    """Pixels (s, s, 3) of patches, at most `LARGEST` a side."""
-    with open_slide(patches.image, patches.mpp) as slide:
-        return [_read(slide, place) for place in patches.places]
+    from panther.encoders.sources import TileFolder
+
+    names = tile_names(features)
+    if row >= len(names):
+        raise InputError(f"{features}: lists {len(names)} tiles, expected the names of all, as `panther slides` writes")
+    tile = Image.fromarray(TileFolder(folder).read(names[row]))
+    tile.thumbnail((LARGEST, LARGEST))
+    return np.asarray(tile)
 
 
 def _read(slide: Slide, place: Place) -> np.ndarray:
@@ -172,8 +182,9 @@ class SlideFacts:
     weights: np.ndarray  # (C,), pi; of methods in `EVEN` the members' part of the patches
     members: np.ndarray  # (C,), patches by likeliest prototype
     exemplars: tuple[Exemplar, ...]  # candidates of all kinds
-    touching: Touching | None = None  # None: no coordinates, or no grid
+    touching: Touching | None = None  # None: no coordinates, no grid, or a sample of the patches
     reason: str = ""  # of missing neighbours
+    errors: np.ndarray | None = None  # (C,), standard errors of the shares where a sample of the patches is encoded
 
 
 def describe_slide(job: SlideJob, prototypes: Prototypes, settings: AtlasSettings) -> SlideFacts:
@@ -185,15 +196,18 @@ def describe_slide(job: SlideJob, prototypes: Prototypes, settings: AtlasSetting
     labels = posteriors.argmax(1)
     members = np.bincount(labels, minlength=len(prototypes))
     shares = members / len(bag) if settings.maps.method in EVEN else weights.numpy()
-    cells, reason = None, "the file has no coordinates"
-    if bag.places is not None:
+    cells, errors, reason = None, None, "the file has no coordinates"
+    if bag.population is not None:
+        errors = standard_error(posteriors.astype(np.float64), bag.population.total)
+        reason = f"{len(bag)} of {bag.population.total} patches are encoded"
+    elif bag.places is not None:
         try:
             cells = grid(bag.places(), bag.spec)
         except InputError as error:  # a slide without a grid still has shares
             reason = str(error).rstrip(".")
     exemplars = tuple(_exemplars(job, bag, labels, prototypes, settings, cells))
     beside = None if cells is None else touching(posteriors, cells)
-    return SlideFacts(job.sample, job.patient, shares, members, exemplars, beside, "" if beside else reason)
+    return SlideFacts(job.sample, job.patient, shares, members, exemplars, beside, "" if beside else reason, errors)
 
 
 def _exemplars(
@@ -234,6 +248,7 @@ class Atlas:
     slides: tuple[str, ...]
     patients: tuple[str, ...]  # of each slide
     weights: np.ndarray  # (n, C), pi
+    errors: np.ndarray  # (n, C), standard errors of pi; 0 where all patches are encoded
     members: np.ndarray  # (n, C), patches by likeliest prototype
     shares: tuple[Interval, ...]  # (C,), mean over patients
     groups: tuple[GroupShare, ...]
@@ -325,7 +340,7 @@ def atlas_of(
         pool.add(slide)
     refuse_nothing(pool.slides, failures, "could be read")
     atlas = summed_up(pool, prototypes, settings, factors, failures)
-    return _with_pictures(atlas, {job.sample: job.image for job in jobs if job.image}, work)
+    return _with_pictures(atlas, jobs, work)
 
 
 class Pool:
@@ -336,6 +351,7 @@ class Pool:
         self.slides: list[str] = []
         self.patients: list[str] = []
         self.weights: list[np.ndarray] = []
+        self.errors: list[np.ndarray] = []
         self.members: list[np.ndarray] = []
         self.touching = no_touching(count)
         self.unplaced: dict[str, str] = {}  # slide -> reason of missing neighbours
@@ -348,6 +364,7 @@ class Pool:
         self.slides.append(facts.slide)
         self.patients.append(facts.patient)
         self.weights.append(facts.weights)
+        self.errors.append(np.zeros_like(facts.weights) if facts.errors is None else facts.errors)
         self.members.append(facts.members)
         if facts.touching is None:
             self.unplaced[facts.slide] = facts.reason
@@ -380,6 +397,7 @@ def summed_up(
         slides=tuple(pool.slides),
         patients=tuple(pool.patients),
         weights=weights,
+        errors=np.stack(pool.errors),
         members=members,
         shares=tuple(mean_intervals(shares, settings.seed)),
         groups=tuple(groups),
@@ -395,26 +413,25 @@ def summed_up(
     )
 
 
-def _with_pictures(atlas: Atlas, images: Mapping[str, Path], work: Work) -> Atlas:
+def _with_pictures(atlas: Atlas, jobs: Sequence[SlideJob], work: Work) -> Atlas:
     """The same with the pixels of the exemplars; an image is opened once."""
-    wanted: dict[str, dict[int, Place]] = {}  # slide -> index of the exemplar -> place
+    images = {job.sample: job.image for job in jobs if job.image is not None}
+    wanted: dict[str, list[int]] = {}  # slide -> indices of its exemplars
     for index, exemplar in enumerate(atlas.exemplars):
-        if exemplar.slide in images and exemplar.place is not None:
-            wanted.setdefault(exemplar.slide, {})[index] = exemplar.place
-    readings = []
-    for slide, places in wanted.items():
-        mpp = atlas.settings.maps.resolution(images[slide], next(iter(places.values())).mpp)
-        readings.append(PatchesToRead(slide, images[slide], mpp, tuple(places.values())))
+        image = images.get(exemplar.slide)
+        if image is not None and (exemplar.place is not None or image.is_dir()):
+            wanted.setdefault(exemplar.slide, []).append(index)
+    exemplars = {slide: [atlas.exemplars[index] for index in indices] for slide, indices in wanted.items()}
+    read = partial(read_patches, exemplars=exemplars, settings=atlas.settings.maps)
+    readings = [job for job in jobs if job.sample in wanted]
     pictures: dict[int, np.ndarray] = {}
     failures = dict(atlas.failures)
-    for number, patches in stream(read_patches, readings, "reading exemplars", work, failures):
+    for number, patches in stream(read, readings, "reading exemplars", work, failures):
         pictures.update(zip(wanted[readings[number].sample], patches, strict=True))
-    without = sorted({exemplar.slide for exemplar in atlas.exemplars} - set(images))
-    notes = list(atlas.notes)
+    without, notes = sorted({exemplar.slide for exemplar in atlas.exemplars} - set(images)), list(atlas.notes)
     if without and images:
-        notes.append(
-            f"{len(without)} slides with exemplars have no image of their name, e.g. {without[0]}, and no pictures."
-        )
+        example = f"e.g. {without[0]}, and no pictures"
+        notes.append(f"{len(without)} slides with exemplars have no image of their name, {example}.")
     elif without:
         notes.append("No slide images, so there are no pictures of patches; give their folder with `slides=`.")
     return replace(atlas, pictures=pictures, notes=tuple(notes), failures=failures)
@@ -430,6 +447,9 @@ def _notes(pool: Pool, patients: int, members: np.ndarray, settings: AtlasSettin
     empty = np.flatnonzero(members.sum(0) == 0)
     if len(empty):
         yield f"No patch belongs most to {', '.join(f'C{c}' for c in empty)}: nothing is shown of them."
+    if sampled := [errors for errors in pool.errors if errors.any()]:
+        largest = max(errors.max() for errors in sampled)
+        yield f"{len(sampled)} of {slides} slides have a sample of patches encoded: standard errors of π are at most {largest:.2g} (pi.csv)."
     if pool.unplaced:
         slide, reason = next(iter(pool.unplaced.items()))
         yield f"{len(pool.unplaced)} of {slides} slides are left out of the neighbours, e.g. {slide}: {reason}."

@@ -100,10 +100,11 @@ def write_atlas(atlas: Atlas, folder: Path) -> list[Path]:
     written = _write_pictures(atlas, content, folder)
     columns = [f"C{c}" for c in range(atlas.prototypes)]
     patches = atlas.members.sum(1).tolist()
+    errors = atlas.errors.T if atlas.errors.any() else atlas.errors.T[:0]  # columns where slides are samples
     tables: dict[str, tuple[Sequence[str], Iterable[Sequence[Any]]]] = {
         "pi": (
-            ("slide", "patient", "n_patches", *columns),
-            zip(atlas.slides, atlas.patients, patches, *atlas.weights.T.tolist(), strict=True),
+            ("slide", "patient", "n_patches", *columns, *(f"se_C{c}" for c in range(len(errors)))),
+            zip(atlas.slides, atlas.patients, patches, *atlas.weights.T.tolist(), *errors.tolist(), strict=True),
         ),
         "cooccurrence": (
             ("prototype", *columns),
@@ -190,10 +191,9 @@ def _write_pictures(atlas: Atlas, content: Content, folder: Path) -> list[Path]:
         written.append(folder / content["exemplars"][index]["picture"])
         with atomic_write(written[-1]) as temporary:
             Image.fromarray(pixels).save(temporary, format="jpeg", quality=JPEG_QUALITY)
-    figures: dict[str, Any] = {
-        "overview": partial(draw_overview, atlas),
-        "relations": lambda: draw([list(relation_charts(content).values())]),
-    }
+    figures: dict[str, Any] = {"overview": partial(draw_overview, atlas)}
+    if relations := list(relation_charts(content).values()):
+        figures["relations"] = lambda: draw([relations])
     for column, chart in group_charts(content).items():
         figures[_free_name(column, figures)] = chart.figure
     for c in sorted({atlas.exemplars[index].prototype for index in atlas.pictures}):
@@ -252,12 +252,11 @@ def group_charts(content: Content, names: Sequence[str] | None = None) -> dict[s
 
 
 def relation_charts(content: Content, names: Sequence[str] | None = None) -> dict[str, Chart]:
-    """Co-occurrence and contacts of prototypes, by their keys in `atlas.json`; empty matrices are left out."""
+    """Co-occurrence and contacts of prototypes, by their keys in `atlas.json`; matrices without a number are left out."""
     names = names or _names(content)
     kinds = {"cooccurrence": cooccurrence, "neighbours": contacts}
     values = {kind: np.array(content.get(kind) or [], float) for kind in kinds}  # None becomes NaN
-    known = {kind for kind, matrix in values.items() if matrix.shape == (len(names), len(names))}
-    return {kind: chart(names, values[kind]) for kind, chart in kinds.items() if kind in known}
+    return {kind: chart(names, values[kind]) for kind, chart in kinds.items() if np.isfinite(values[kind]).any()}
 
 
 def _names(content: Content) -> list[str]:

@@ -1,7 +1,7 @@
 r"""Survival by the share of each prototype: Kaplan-Meier curves of tertiles of :math:`\pi_c`, log-rank tests, Holm's correction."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,38 +41,18 @@ class Patients(NamedTuple):
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Tertile:
-    """Patients of one tertile."""
-
-    name: str
-    n: int
-    events: int
-    largest: float  # proportion in this group
-    curve: KaplanMeier
-
-
-@dataclass(frozen=True)
-class PrototypeSurvival:
-    """One prototype: its groups, and the test of their survival."""
-
-    prototype: int
-    groups: tuple[Tertile, ...]
-    statistic: float
-    p: float
-    p_corrected: float = np.nan
+Row = Mapping[str, Any]  # of a prototype in `km.json`: its tests, and the curve and the counts of each group
 
 
 @dataclass(frozen=True, eq=False)
 class SurvivalByPrototype:
     """Curves and tests of every prototype, as `panther.kaplan_meier` returns them."""
 
-    prototypes: tuple[PrototypeSurvival, ...]
+    prototypes: tuple[Row, ...]
     patients: tuple[str, ...]
     events: int
     notes: tuple[str, ...] = ()
     unit: str = ""  # of times, from the name of their column
-    names: Mapping[int, str] = field(default_factory=dict)
     cohort: tuple[str, ...] = ()  # sentences about the table: its columns, and patients left out
     files: tuple[Path, ...] = ()  # that were written
 
@@ -81,32 +61,30 @@ class SurvivalByPrototype:
         import pandas as pd
 
         rows: list[dict[str, Any]] = []
-        for tested in self.prototypes:
-            about = {"prototype": tested.prototype, "name": self.names.get(tested.prototype, "")}
-            tests = {"statistic": tested.statistic, "p": tested.p, "p_corrected": tested.p_corrected}
-            for group in tested.groups:
-                counts = {"group": group.name, "n": group.n, "events": group.events, "largest_pi": group.largest}
-                median = group.curve.median if np.isfinite(group.curve.median) else ""  # not reached
-                rows.append(about | counts | {"median": median} | tests)
+        for row in self.prototypes:
+            tests = {key: row[key] for key in ("statistic", "p", "p_corrected")}
+            for group in row["groups"]:
+                counts = {key: group[key] for key in ("group", "n", "events", "largest_pi")}
+                median = _curve(group).median
+                median_text = median if np.isfinite(median) else ""  # not reached
+                about = {"prototype": row["prototype"], "name": row["name"] or ""}
+                rows.append({**about, **counts, "median": median_text, **tests})
         return pd.DataFrame(rows).astype({"median": object})
 
     def figure(self) -> "Figure":
         """Draw the curves, one panel per prototype."""
-        return draw_curves([described(tested, self.names) for tested in self.prototypes], self.unit)
+        return draw_curves(self.prototypes, self.unit)
 
     def to_lines(self) -> list[str]:
         """The cohort, and the prototypes of the smallest p-values."""
         size = f"{len(self.patients)} patients, {self.events} events, {len(self.prototypes)} prototypes compared"
-        smallest = sorted(self.prototypes, key=lambda tested: tested.p)[:5]
-        return [
-            *self.cohort,
-            size,
-            *(f"  {label(t.prototype, self.names)}: p {t.p:.3g}, corrected {t.p_corrected:.3g}" for t in smallest),
-        ]
+        smallest = sorted(self.prototypes, key=lambda row: row["p"])[:5]
+        rows = [f"  {_title(row)}: p {row['p']:.3g}, corrected {row['p_corrected']:.3g}" for row in smallest]
+        return [*self.cohort, size, *rows]
 
     def to_json(self) -> dict[str, Any]:
         """Tests, cohort and files as plain values."""
-        rows = [{"prototype": t.prototype, "p": t.p, "p_corrected": t.p_corrected} for t in self.prototypes]
+        rows = [{key: row[key] for key in ("prototype", "p", "p_corrected")} for row in self.prototypes]
         counts = {"patients": len(self.patients), "events": self.events, "prototypes": rows}
         return {**counts, "cohort": list(self.cohort), "files": [str(file) for file in self.files]}
 
@@ -137,83 +115,94 @@ def by_patient(proportions: Proportions, cohort: Cohort) -> Patients:
     return Patients(tuple(cohort.ids[number] for number in pi), np.stack(list(pi.values())), survival, tuple(notes))
 
 
-def compare(patients: Patients) -> SurvivalByPrototype:
+def compare(patients: Patients, names: Mapping[int, str] | None = None) -> SurvivalByPrototype:
     """Curves and tests of every prototype, with notes about those that are left out or should be read with care.
 
     Tertiles are cut at the 1/3 and 2/3 quantiles; a patient on a cut belongs to the lower group, so patients with equal shares stay together.
     """
     time, event = patients.survival.time, patients.survival.event
-    tested: list[PrototypeSurvival] = []
+    rows: list[dict[str, Any]] = []
     notes = [*patients.notes]
     for c, exact in enumerate(patients.pi.T):
         pi = np.round(exact / SAME) * SAME  # or 1e-15 of an absent prototype would be more of it than 1e-23
         member = risk_groups(pi, pi, len(GROUPS))
-        groups = []
-        for k in np.unique(member).tolist():
-            inside = member == k
-            counts = int(inside.sum()), int(event[inside].sum()), float(pi[inside].max())
-            groups.append(Tertile(GROUPS[k], *counts, kaplan_meier(time[inside], event[inside])))
+        groups = [_group(GROUPS[k], time[member == k], event[member == k], pi[member == k]) for k in np.unique(member)]
         if len(groups) == 1:
             notes.append(f"C{c}: its proportion is the same in (nearly) all {len(pi)} patients; nothing to compare.")
             continue
         if len(groups) == 2:
             notes.append(f"C{c}: too many patients have equal proportions for three groups; there are two.")
         test = log_rank(time, event, member)
-        tested.append(PrototypeSurvival(c, tuple(groups), test.statistic, test.p_value))
-    if not tested:
+        about = {"prototype": c, "name": (names or {}).get(c), "statistic": test.statistic}
+        rows.append({**about, "p": test.p_value, "p_corrected": np.nan, "groups": groups})
+    if not rows:
         raise InputError(f"proportions: none differs between the {len(patients.ids)} patients, expected more patients")
     if event.sum() < FEW:
         notes.append(f"There are only {int(event.sum())} events; these curves are too uncertain to mean much.")
-    corrected = holm([row.p for row in tested])
-    prototypes = tuple(replace(row, p_corrected=p) for row, p in zip(tested, corrected, strict=True))
-    unit = patients.survival.unit or ""
-    return SurvivalByPrototype(prototypes, patients.ids, int(event.sum()), tuple(notes), unit)
+    for row, p in zip(rows, holm([row["p"] for row in rows]), strict=True):
+        row["p_corrected"] = p
+    return SurvivalByPrototype(tuple(rows), patients.ids, int(event.sum()), tuple(notes), patients.survival.unit or "")
+
+
+def _group(name: str, time: np.ndarray, event: np.ndarray, pi: np.ndarray) -> dict[str, Any]:
+    """Counts and curve of one group; the curve begins at time 0, where all are alive."""
+    curve, start = kaplan_meier(time, event), {"time": 0.0, "survival": 1.0, "low": 1.0, "high": 1.0}
+    return {
+        **{"group": name, "n": len(pi), "events": int(event.sum()), "largest_pi": float(pi.max())},
+        **{key: [first, *getattr(curve, key).tolist()] for key, first in start.items()},
+        **{"at_risk": [len(pi), *curve.at_risk.tolist()], "events_at": [0, *curve.events.tolist()]},
+    }
+
+
+def _curve(group: Mapping[str, Any]) -> KaplanMeier:
+    keys = ("time", "at_risk", "events_at", "survival", "low", "high")
+    return KaplanMeier(*(np.array(group[key]) for key in keys))
 
 
 def write_curves(result: SurvivalByPrototype, folder: Path) -> list[Path]:
     """Write `km.json`, `km.csv` (one row per group) and `km.png`."""
     files = [folder / name for name in WRITTEN]
     about = {"format": FORMAT, "test": "log-rank, Holm-corrected", "time_unit": result.unit or None}
-    prototypes = [described(tested, result.names) for tested in result.prototypes]
-    write_json(files[0], {**about, "prototypes": prototypes, "notes": [*result.cohort, *result.notes]})
+    write_json(files[0], {**about, "prototypes": result.prototypes, "notes": [*result.cohort, *result.notes]})
     rows = result.to_frame()
     write_spreadsheet(files[1], list(map(str, rows)), rows.itertuples(index=False, name=None))
     save(result.figure(), files[2], dpi=120)
     return files
 
 
-def described(tested: PrototypeSurvival, names: Mapping[int, str]) -> dict[str, Any]:
-    """One prototype in plain values, as in `km.json`; curves begin at time 0, where all are alive."""
-    start = {"time": 0.0, "survival": 1.0, "low": 1.0, "high": 1.0}
-    groups = [
-        {"group": group.name, "n": group.n, "events": group.events, "largest_pi": group.largest}
-        | {key: [first, *getattr(group.curve, key).tolist()] for key, first in start.items()}
-        | {"at_risk": [group.n, *group.curve.at_risk.tolist()], "events_at": [0, *group.curve.events.tolist()]}
-        for group in tested.groups
-    ]
-    about = {"prototype": tested.prototype, "name": names.get(tested.prototype), "statistic": tested.statistic}
-    return {**about, "p": tested.p, "p_corrected": tested.p_corrected, "groups": groups}
+def _title(row: Row) -> str:
+    return label(row["prototype"], {row["prototype"]: row["name"]} if row["name"] else {})
 
 
-def curve_chart(row: Mapping[str, Any], unit: str, title: str, ticks: Sequence[float] | None = None) -> Chart:
+def curve_chart(row: Row, unit: str, title: str, ticks: Sequence[float] | None = None) -> Chart:
     """Curves of one prototype's groups, from its row of `km.json`."""
     groups = [group for group in row["groups"] if group.get("time")]
+    cuts = [group.get("largest_pi") for group in groups[:-1]]  # of neighbouring groups
     curves = {
-        f"{group['group']} π (n = {group['n']}, {group['events']} events)": KaplanMeier(
-            *(np.array(group[key]) for key in ("time", "at_risk", "events_at", "survival", "low", "high"))
-        )
-        for group in groups
+        f"{g['group']} π{_between(cuts, k)} (n = {g['n']}, {g['events']} events)": _curve(g)
+        for k, g in enumerate(groups)
     }
     return survival_curves(curves, unit, title, [LOOKS[g["group"]] for g in groups], ticks)
 
 
-def draw_curves(rows: Sequence[Mapping[str, Any]], unit: str = "") -> "Figure":
+def _between(cuts: Sequence[float | None], k: int) -> str:
+    """Shares of group ``k`` between its cut-offs; nothing where they are not known."""
+    if None in cuts or not cuts:
+        return ""
+    low, high = (
+        f"{100 * cut:.1f} %" if cut is not None else ""
+        for cut in (cuts[k - 1] if k else None, cuts[k] if k < len(cuts) else None)
+    )
+    return f" {low} to {high}" if low and high else f" up to {high}" if high else f" above {low}"
+
+
+def draw_curves(rows: Sequence[Row], unit: str = "") -> "Figure":
     """Small curves, one panel per row of `km.json`, in their order; returns a matplotlib figure."""
     ticks = round_times(max(group["time"][-1] for row in rows for group in row["groups"]), most=5)
     panels = [
         panel(
             curve_chart(row, "", "", ticks),
-            short(label(row["prototype"], {row["prototype"]: row["name"]} if row["name"] else {}), 34),
+            short(_title(row), 34),
             f"log-rank p {row['p']:.2g}, corrected {row['p_corrected']:.2g}",
         )
         for row in rows

@@ -1,64 +1,25 @@
-"""Maps of slides: pictures, regions, pyramidal TIFF and tables of the prototype of each patch, or of a network's attention."""
+"""Maps of slides: pictures, regions and tables of the prototype of each patch, or of a network's attention."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from scipy.spatial import KDTree
 
 from panther.aggregators import build
 from panther.charts.style import save
-from panther.errors import InputError
-from panther.explain.geometry import View, feature, raster, regions
+from panther.explain.geometry import feature, regions
 from panther.explain.scene import MapSettings, SlideJob, assign, place
-from panther.explain.slide_map import SlideMap, overlay, overlay_pixels
+from panther.explain.slide_map import SlideMap, overlay_pixels
 from panther.explain.touching import COLUMNS, neighbour_rows
 from panther.storage.geojson import write_geojson
 from panther.storage.tables import write_spreadsheet
 from panther.store import atomic_write
 from panther.types import Bag, Prototypes
 
-CELL = 16  # pixels per patch at the finest level: edges within a sixteenth of a patch
-LARGEST = 8192  # pixels of the longer side: the finest level stays below a gigabyte of memory
-TILE = 256
 USUAL = ("png", "geojson", "csv")  # of prototypes
-WRITTEN = ("*.geojson", "*.*.png", "*.*.svg", "*.*.tif", "*.neighbours.csv")  # patterns
-
-
-def levels(slide_map: SlideMap) -> Iterator[tuple[np.ndarray, float]]:
-    """Pictures (h, w, 4) from fine to coarse, each half of the one before, with the width of their pixels in level-0 pixels.
-
-    Every level is painted from the coordinates, so that none is a blurred or shifted copy of another.
-    """
-    extent = np.array(slide_map.view.size) / slide_map.view.scale  # of the picture, in level-0 pixels
-    factor = max(slide_map.grid.pitch / CELL, float(extent.max()) / LARGEST, 1.0)
-    while True:
-        width, height = (max(1, math.ceil(side / factor - 1e-9)) for side in extent.tolist())
-        shape = np.broadcast_to(np.uint8(0), (height, width, 3))  # only its shape is used
-        index = raster(slide_map.grid, View(shape, (1 / factor, 1 / factor), slide_map.view.origin))
-        yield overlay(slide_map.patch_colours, index), factor
-        if max(width, height) <= TILE:
-            return
-        factor *= 2
-
-
-def write_pyramid(path: Path, slide_map: SlideMap) -> None:
-    """Write a tiled, compressed RGBA TIFF with reduced levels and its resolution in the tags."""
-    try:
-        import tifffile
-    except ImportError as error:
-        raise InputError("formats: tiff requires tifffile (pip install 'panther-wsi[slides]')") from error
-
-    with atomic_write(path) as temporary, tifffile.TiffWriter(temporary, bigtiff=True) as file:
-        for number, (pixels, factor) in enumerate(levels(slide_map)):
-            look: dict[str, Any] = {"photometric": "rgb", "extrasamples": ("unassalpha",), "tile": (TILE, TILE)}
-            if slide_map.view.mpp is not None:
-                per_cm = 1e4 / (slide_map.view.mpp * factor)
-                look |= {"resolution": (per_cm, per_cm), "resolutionunit": "CENTIMETER"}
-            level = int(number > 0)
-            file.write(pixels, compression="zlib", subfiletype=level, metadata=None, software=False, **look)
+WRITTEN = ("*.geojson", "*.*.png", "*.*.svg", "*.neighbours.csv", "*.*.dcm")  # patterns
 
 
 @dataclass(frozen=True)
@@ -131,7 +92,13 @@ def map_job(
     mapped = MappedSlide(slide_map.slide, len(bag), slide_map.summary, slide_map.numbers(), notes=notes)
     if folder is None:
         return replace(mapped, map=slide_map)
-    return replace(mapped, files=tuple(write_map(slide_map, folder, chosen, formats)))
+    written = write_map(slide_map, folder, chosen, formats)
+    if {"dicom", "dicom-seg"} & set(formats):
+        from panther.explain.dicom import write_dicom
+
+        main = chosen[0] if chosen and len(chosen) == 1 else int(slide_map.weights.argmax())
+        written += write_dicom(slide_map, job.image, folder, main, formats)
+    return replace(mapped, files=tuple(written))
 
 
 def map_slide(
@@ -145,10 +112,18 @@ def map_slide(
     settings = settings or MapSettings()
     module = build(settings.method, prototypes, settings.options)
     bag = prototypes.prepared(bag)
-    cells, view, outline = place(bag, settings, image, contours)
+    population = bag.population
+    shown = bag if population is None else replace(bag, places=population.places)
+    cells, view, outline = place(shown, settings, image, contours)
     rows, weights = assign(bag, module, settings.device)
-    shares, pi = rows.float().numpy(), weights.numpy()
-    return SlideMap(bag.slide_id, cells, shares, pi, view, settings.namings, outline, paint=settings.paint)
+    shares, pi, filled = rows.float().numpy(), weights.numpy(), None
+    if population is not None:
+        # a patch that was not encoded has the shares of the nearest one that was
+        distance, nearest = KDTree(bag.coords).query(shown.coords)
+        shares, filled = shares[nearest], distance > 0
+    return SlideMap(
+        bag.slide_id, cells, shares, pi, view, settings.namings, outline, paint=settings.paint, filled=filled
+    )
 
 
 def write_map(
@@ -157,7 +132,7 @@ def write_map(
     """Write a slide's pictures and regions; ``prototypes`` are those with heatmaps (None: that of the largest pi, beside the map).
 
     `SLIDE.NAME.png` of every figure (of prototypes: map, side_by_side, neighbours, heatmap.C3 or heatmaps), `SLIDE.overlay.png`
-    (transparent, pixel for pixel the thumbnail), `SLIDE.overlay.tif` (a pyramid), `SLIDE.geojson` and `SLIDE.neighbours.csv`.
+    (transparent, pixel for pixel the thumbnail), `SLIDE.geojson` and `SLIDE.neighbours.csv`.
     """
     written: list[Path] = []
 
@@ -175,12 +150,10 @@ def write_map(
 
         with atomic_write(path("overlay.png")) as temporary:
             Image.fromarray(overlay_pixels(slide_map)).save(temporary, format="png")
-    if "tiff" in formats:
-        write_pyramid(path("overlay.tif"), slide_map)
     if "geojson" in formats and slide_map.view.unit == "px":  # the unit of QuPath
         about = slide_map.names, slide_map.view.mpp, slide_map.prototype_colours
         areas = regions(slide_map.grid, slide_map.labels)
         write_geojson(path("geojson"), [feature(region, *about) for region in areas])
-    if "csv" in formats:
+    if "csv" in formats and slide_map.filled is None:
         write_spreadsheet(path("neighbours.csv"), COLUMNS, neighbour_rows(slide_map.touching))
     return written

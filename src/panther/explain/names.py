@@ -2,7 +2,7 @@
 
 A prototype may also have a note, a colour and a group: `C2: {name: tumour, note: "looks crushed", colour: "#AABBCC", group: stroma}`, or
 columns of a CSV. Colours replace the palette's; prototypes of a group without a colour take that of the group's first prototype. Other
-fields and columns are ignored and kept.
+fields and columns are ignored.
 """
 
 import csv
@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,17 +92,40 @@ def _as_naming(pairs: Iterable[tuple[str, str]]) -> Naming:
 
 
 def colours(namings: Mapping[int, Naming], count: int) -> list[str]:
-    """Colour #RRGGBB of every prototype: as given, else of its group, else of the palette."""
-    of_group: dict[str, str] = {}
+    """Colour #RRGGBB of every prototype: its own, else that of its group, else of its name, else the palette's.
+
+    Prototypes of one name are one tissue, so they have one colour.
+    """
+    shared: dict[tuple[str, str], str] = {}
     for naming in namings.values():
-        if naming.group and naming.colour:
-            of_group.setdefault(naming.group, naming.colour)
+        for key in _shares(naming):
+            if naming.colour:
+                shared.setdefault(key, naming.colour)
     chosen = []
     for prototype in range(count):
-        naming, colour = namings.get(prototype, Naming()), palette.colour(prototype)
-        shared = of_group.setdefault(naming.group, colour) if naming.group else colour
-        chosen.append(naming.colour or shared)
+        naming = namings.get(prototype, Naming())
+        keys = _shares(naming)
+        colour = naming.colour or next((shared[key] for key in keys if key in shared), palette.colour(prototype))
+        for key in keys:
+            shared.setdefault(key, colour)
+        chosen.append(colour)
     return chosen
+
+
+def _shares(naming: Naming) -> list[tuple[str, str]]:
+    """What a prototype shares its colour by: group and name."""
+    return [(field, text.casefold()) for field in ("group", "name") if (text := getattr(naming, field))]
+
+
+def class_colours(classes: Sequence[str], namings: Mapping[int, Naming], count: int) -> list[str]:
+    """Colours of tissue classes: that of the prototypes of the same name, else of the palette those that no such prototype has."""
+    of_name: dict[str, str] = {}
+    for prototype, colour in enumerate(colours(namings, count)):
+        if prototype in namings:
+            of_name.setdefault(namings[prototype].name.casefold(), colour)
+    named = [of_name.get(name.casefold()) for name in classes]
+    free = (colour for colour in cycle(palette.PALETTE) if colour not in named or len(classes) > len(palette.PALETTE))
+    return [colour or next(free) for colour in named]
 
 
 def titles(namings: Mapping[int, Naming], count: int) -> list[str]:
@@ -157,44 +181,22 @@ def file_text(path: Path) -> str:
         return read_text(path)
 
 
-@dataclass(frozen=True)
-class Table:
-    """A names file of cells: its columns, and its rows without the header."""
-
-    columns: list[str]  # as written
-    rows: list[list[str]]
-    headed: bool
-
-    def index(self, field: str) -> int | None:
-        """Column of a field; names are in the second one if none has this title."""
-        known = [SPELLINGS.get(name.strip().lower()) for name in self.columns]
-        if field in known[1:]:
-            return known.index(field, 1)
-        return 1 if field == "name" and len(known) > 1 and known[1] is None else None
-
-
-def read_table(path: Path, text: str) -> Table:
-    """Cells of a CSV. Without a header, or with one of two columns, a name may hold commas."""
+def _read_csv(path: Path, text: str) -> Iterable[tuple[str, list[tuple[str, str]]]]:
+    """Each prototype as written, with its fields. Without a header, or with one of two columns, a name may hold commas."""
     separator = SEPARATORS[path.suffix.lower()]
     with read_errors(path, "table of names", "expected lines like C2,tumour"):
         cells = list(csv.reader(io.StringIO(text, newline=""), delimiter=separator))
     rows = [row for row in cells if any(cell.strip() for cell in row)]
-    headed = bool(rows) and rows[0][0].strip().lower() in HEADS
-    columns = rows.pop(0) if headed else ["prototype", "name"]
-    for row in rows:
-        if len(columns) > len(row) == 1 and len(columns) <= 2:
-            raise InputError(f"{path}: the line {row[0]!r} has no name, expected lines like C2,tumour")
-        if len(row) > len(columns) > 2:
-            raise InputError(f"{path}: the line of {row[0]!r} has {len(row)} cells but the header {len(columns)}")
-    if len(columns) <= 2:
-        rows = [[row[0], f"{separator} ".join(cell.strip() for cell in row[1:])] for row in rows]
-    return Table(columns, [[*row, *[""] * (len(columns) - len(row))] for row in rows], headed)
-
-
-def _read_csv(path: Path, text: str) -> Iterable[tuple[str, list[tuple[str, str]]]]:
-    table = read_table(path, text)
-    at = {field: index for field in FIELDS if (index := table.index(field)) is not None}
-    return [(row[0], [(field, row[index]) for field, index in at.items()]) for row in table.rows]
+    columns = rows.pop(0) if rows and rows[0][0].strip().lower() in HEADS else ["prototype", "name"]
+    fields = [SPELLINGS.get(name.strip().lower()) for name in columns[1:]] or ["name"]
+    if "name" not in fields and fields[0] is None:
+        fields[0] = "name"  # whatever the title of the second column
+    for prototype, *values in rows:
+        if len(fields) == 1 and values:
+            values = [f"{separator} ".join(cell.strip() for cell in values)]
+        if not 0 < len(values) <= len(fields):
+            raise InputError(f"{path}: the line of {prototype!r} has {len(values) + 1} cells, expected {len(columns)}")
+        yield prototype, [(field, value) for field, value in zip(fields, values, strict=False) if field is not None]
 
 
 def _read_yaml(path: Path, text: str) -> Iterable[tuple[str, Sequence[tuple[str, str]]]]:
@@ -242,19 +244,16 @@ def _quoted(text: str, harmless: str = r"[A-Za-z][\w ()/+-]*") -> str:
 
 
 def changed_text(path: Path, text: str, prototype: int, changes: Mapping[str, str], count: int) -> str:
-    """Text of a names file with some fields of one prototype changed; an empty value removes a field.
+    """Text of a names file in YAML with some fields of one prototype changed; an empty value removes a field.
 
-    Comments, the order of lines and unknown fields stay. The new text is parsed for comparison: a file that cannot be changed without
-    harm is refused.
+    Only the line of the prototype changes. The new text is parsed for comparison: what cannot be changed without harm (a table, JSON, an
+    entry of several lines or with other fields) is refused.
     """
     wanted = parse_namings(path, text, count)
     wanted[prototype] = replace(wanted.get(prototype, Naming()), **changes)
-    change = _changed_table if path.suffix.lower() in SEPARATORS else _changed_yaml
     try:
-        changed = change(path, text, prototype, wanted[prototype], changes)
-        is_right = parse_namings(path, changed, count) == {
-            c: naming for c, naming in wanted.items() if naming != Naming()
-        }
+        changed = _with_line(path, text, prototype, wanted[prototype])
+        is_right = parse_namings(path, changed, count) == {c: one for c, one in wanted.items() if one != Naming()}
     except InputError:  # an anchor that other lines refer to, say
         is_right = False
     if not is_right:
@@ -262,60 +261,18 @@ def changed_text(path: Path, text: str, prototype: int, changes: Mapping[str, st
     return changed
 
 
-def _is(text: Any, prototype: int) -> bool:
-    return prototype_number(str(text), 1_000_000) == prototype
-
-
-def _changed_table(path: Path, text: str, prototype: int, wanted: Naming, changes: Mapping[str, str]) -> str:
-    table = read_table(path, text)
-    new = [field for field, value in changes.items() if value and table.index(field) is None]
-    table = Table([*table.columns, *new], [[*row, *[""] * len(new)] for row in table.rows], table.headed or bool(new))
-    entries = [row for row in table.rows if _is(row[0], prototype)]
-    if not entries:
-        entries = [[f"C{prototype}", *[""] * (len(table.columns) - 1)]]
-        table.rows.extend(entries)
-    row = next((row for row in entries if any(row[1:])), entries[0])
-    for field in changes:
-        if (at := table.index(field)) is not None:
-            row[at] = getattr(wanted, field)
-    out = io.StringIO()
-    writer = csv.writer(out, delimiter=SEPARATORS[path.suffix.lower()], lineterminator="\n")
-    writer.writerows([table.columns, *table.rows] if table.headed else table.rows)
-    return out.getvalue()
-
-
-def _changed_yaml(path: Path, text: str, prototype: int, wanted: Naming, changes: Mapping[str, str]) -> str:
+def _with_line(path: Path, text: str, prototype: int, naming: Naming) -> str:
+    """Text with the line of one prototype replaced, or added at the end."""
     import yaml
 
     pairs = _compose(path, text)
-    entries = [(key, value) for key, value in pairs if _is(key.value, prototype)]
-    is_json = text.lstrip().startswith("{")
+    entries = [pair for pair in pairs if prototype_number(str(pair[0].value), 1_000_000) == prototype]
     if not entries:
-        if is_json:
-            stop = text.rindex("}")
-            return f"{text[:stop]}{', ' if pairs else ''}{json.dumps(f'C{prototype}')}: {_json(wanted)}{text[stop:]}"
-        text = text or NEW_FILE
         indent = " " * (pairs[0][0].start_mark.column if pairs else 0)
-        return f"{text.removesuffix(chr(10))}\n{indent}C{prototype}: {entry(wanted)}\n"
+        return f"{(text or NEW_FILE).removesuffix(chr(10))}\n{indent}C{prototype}: {entry(naming)}\n"
     key, value = next((pair for pair in entries if pair[1].value), entries[0])
-    others: dict[str, Any] = {}
-    if isinstance(value, yaml.MappingNode):
-        parsed = next(fields for key, fields in yaml.safe_load(text).items() if _is(key, prototype) and fields)
-        others = {str(name): field for name, field in parsed.items() if name not in SPELLINGS}
-    start, stop = text.index(":", key.end_mark.index) + 1, _end(value)
-    line_end = "\n" if stop > start and text[stop - 1] == "\n" else ""
-    return f"{text[:start]} {_json(wanted, others) if is_json or others else entry(wanted)}{line_end}{text[stop:]}"
-
-
-def _end(node: "yaml.Node") -> int:
-    """End of a node's text; the mark of a block lies behind the comments that follow it."""
-    if isinstance(node.value, list) and node.value and not getattr(node, "flow_style", False):
-        last = node.value[-1]
-        return _end(last[1] if isinstance(last, tuple) else last)
-    return int(node.end_mark.index)
-
-
-def _json(naming: Naming, others: Mapping[str, Any] | None = None) -> str:
-    """Entry in JSON, which YAML reads too, with unknown fields."""
-    values = {field: getattr(naming, field) for field in FIELDS if getattr(naming, field)} | dict(others or {})
-    return json.dumps(naming.name if set(values) <= {"name"} else values, ensure_ascii=False, default=str)
+    start, stop = text.index(":", key.end_mark.index) + 1, int(value.end_mark.index)
+    others = isinstance(value, yaml.MappingNode) and any(name.value not in SPELLINGS for name, _ in value.value)
+    if others or "\n" in text[start:stop]:
+        raise InputError("several lines, or other fields")
+    return f"{text[:start]} {entry(naming)}{text[stop:]}"

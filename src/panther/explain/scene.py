@@ -18,10 +18,12 @@ from panther.explain.palette import Paint
 from panther.slides import Slide, list_slides, open_slide
 from panther.slides.listing import DICOM, SUFFIXES
 from panther.slides.polygons import Polygon, read_contours
+from panther.slides.readers.zarr import is_image
 from panther.slides.slide import slide_name
 from panther.statistics import compute_dtype, first_bad_row, squared_distances
 from panther.statistics.upload import near
 from panther.storage.names import composed, decomposed
+from panther.storage.readers import is_store
 from panther.types import Aggregator, Bag, Openable, Prototypes
 
 Images = Path | str | Mapping[str, Path] | None  # one image, a folder of them, or images by the slides' names
@@ -131,6 +133,20 @@ def find_images(slides: Images, names: Sequence[str]) -> Mapping[str, Path]:
     return dict.fromkeys(names, path)
 
 
+def tile_folders(folder: Images, names: Sequence[str]) -> dict[str, Path]:
+    """Sub-folders of tile images by the name of their bag, as `panther slides` encodes them; empty for slides."""
+    from panther.encoders.sources import TILE_SUFFIXES
+
+    if not isinstance(folder, (str, Path)):
+        return {}
+    found = {name: Path(folder) / name for name in names}
+    return {
+        name: path
+        for name, path in found.items()
+        if path.is_dir() and any(file.suffix.lower() in TILE_SUFFIXES for file in path.iterdir())
+    }
+
+
 def of_slide(refs: Sequence[Openable], slide: Path) -> Sequence[Openable]:
     """Features of one slide's image: those of its name, or the only ones where these were given explicitly."""
     name = slide_name(slide)
@@ -145,9 +161,9 @@ def of_slide(refs: Sequence[Openable], slide: Path) -> Sequence[Openable]:
 
 
 def is_slide(path: Path) -> bool:
-    """Whether a path is one slide's image, by its ending; a folder is one where it holds DICOM files."""
+    """Whether a path is one slide's image, by its ending; a folder is one where it holds DICOM files or an image of OME-Zarr."""
     if path.is_dir():
-        return any(path.glob(f"*{DICOM}"))
+        return any(path.glob(f"*{DICOM}")) or (is_store(path) and is_image(path))
     return path.name.lower().endswith((*SUFFIXES, DICOM, ".png", ".jpg", ".jpeg", ".bmp"))
 
 

@@ -46,7 +46,7 @@ def pooled(pi: np.ndarray, patches: np.ndarray) -> np.ndarray:
 def as_proportions(source: "Path | str | pd.DataFrame | EmbeddingTable | anndata.AnnData") -> Proportions:
     """Proportions of slides.
 
-    Embeddings (a table, AnnData, or their file, .h5ad), the atlas (pi.csv: slide, patient, n_patches, C0, C1, ...), or a data frame.
+    Embeddings (a table, AnnData, or their file, .h5ad or .zarr), the atlas (pi.csv: slide, patient, n_patches, C0, C1, ...), or a data frame.
     """
     import pandas as pd
 

@@ -22,6 +22,7 @@ DIVERGING = "RdBu_r"  # red adds, blue takes away; safe for colour-blind readers
 PANEL, SMALL_PANEL = 1024, 400  # longest side of a picture beside others
 BESIDE = 1.8  # larger letters: a row of pictures is shown smaller than one of them
 ROW = 17  # pixels per line of the legend
+LIGHT = 0.55  # white in the colour of a patch that was not encoded
 
 Panel = tuple[str, np.ndarray]  # title, picture
 
@@ -42,6 +43,7 @@ class SlideMap:
     outline: tuple[Polygon, ...] = ()  # tissue, in the units of the coordinates
     colours: np.ndarray | None = None  # (N, 3) uint8 of a quantity (attention); None: of the prototypes
     paint: Paint = field(default_factory=Paint)
+    filled: np.ndarray | None = None  # (N,), patches that were not encoded and show the nearest one that was
 
     @property
     def names(self) -> dict[int, str]:
@@ -51,7 +53,13 @@ class SlideMap:
     @property
     def patch_colours(self) -> np.ndarray:
         """Colour of each patch, (N, 3) uint8."""
-        return rgb_values(self.prototype_colours)[self.labels] if self.colours is None else self.colours
+        return self.shown(rgb_values(self.prototype_colours)[self.labels] if self.colours is None else self.colours)
+
+    def shown(self, colours: np.ndarray) -> np.ndarray:
+        """Colours (N, 3) of the patches, lighter where they were not encoded."""
+        if self.filled is None:
+            return colours
+        return np.where(self.filled[:, None], (LIGHT * 255 + (1 - LIGHT) * colours).astype(np.uint8), colours)
 
     @cached_property
     def prototype_colours(self) -> list[str]:
@@ -99,8 +107,9 @@ class SlideMap:
         drawings: dict[str, Callable[[], Any]] = {
             "map": lambda: draw_map(self),
             "side_by_side": lambda: draw_side_by_side(self, main),
-            "neighbours": lambda: draw_neighbours(self.touching, names),
         }
+        if self.filled is None:  # what is filled in touches itself
+            drawings["neighbours"] = lambda: draw_neighbours(self.touching, names)
         if len(chosen) == 1:
             drawings[f"heatmap.C{main}"] = lambda: draw_heatmap(self, main)
         elif chosen:
@@ -115,7 +124,10 @@ class SlideMap:
         """Plain values: the prototypes' weights, largest first, and sentences about neighbouring prototypes."""
         names = [self.title(c) for c in range(self.prototypes)]
         weights = {names[c]: float(self.weights[c]) for c in self.by_weight()}
-        return {"weights": weights, "neighbours": neighbour_sentences(self.touching, names)}
+        return {
+            "weights": weights,
+            "neighbours": [] if self.filled is not None else neighbour_sentences(self.touching, names),
+        }
 
     @property
     def summary(self) -> str:
@@ -125,7 +137,9 @@ class SlideMap:
     def notes(self, formats: Sequence[str] = ()) -> list[str]:
         """Sentences about what is missing from the map; ``formats`` are the requested ones."""
         no_geojson = "geojson" in formats and self.view.unit == "um"
+        encoded = "" if self.filled is None else f"{int((~self.filled).sum())} of {len(self.filled)}"
         lacks = {
+            f"{encoded} patches are encoded (a sample); the lighter ones show the nearest of them": bool(encoded),
             f"the file has no patch size; {self.grid.pitch:g}, the distance of neighbours, was taken": self.grid.inferred,
             "micrometres per pixel are not known, so there is no scale bar; give `slides=`": self.view.mpp is None,
             "no GeoJSON, its coordinates are micrometres and QuPath counts pixels; give `slides=`": no_geojson,
@@ -142,7 +156,7 @@ def map_pixels(slide_map: SlideMap) -> np.ndarray:
 
 def heat_pixels(slide_map: SlideMap, prototype: int) -> np.ndarray:
     """Picture (h, w, 3) with every patch in the colour of its share of one prototype, from 0 to 1."""
-    return _painted(slide_map, heat_colours(slide_map.assignment[:, prototype]), HEAT_RELIEF)
+    return _painted(slide_map, slide_map.shown(heat_colours(slide_map.assignment[:, prototype])), HEAT_RELIEF)
 
 
 def value_pixels(slide_map: SlideMap, values: np.ndarray, limit: float) -> np.ndarray:
@@ -160,13 +174,9 @@ def heat_colours(values: np.ndarray, scale: str = "") -> np.ndarray:
 
 def overlay_pixels(slide_map: SlideMap) -> np.ndarray:
     """Map alone (h, w, 4): a patch is opaque, the rest transparent; pixel for pixel the thumbnail's size."""
-    return overlay(slide_map.patch_colours, slide_map.index)
-
-
-def overlay(colours: np.ndarray, index: np.ndarray) -> np.ndarray:
-    """Colours (N, 3) of the patches under the pixels (h, w), with an opacity; transparent where the index is -1."""
-    opacity = np.where(index >= 0, 255, 0).astype(np.uint8)[..., None]
-    return np.concatenate([np.concatenate([colours, np.zeros((1, 3), np.uint8)])[index], opacity], -1)
+    opacity = np.where(slide_map.index >= 0, 255, 0).astype(np.uint8)[..., None]
+    colours = np.concatenate([slide_map.patch_colours, np.zeros((1, 3), np.uint8)])  # the last is under no patch
+    return np.concatenate([colours[slide_map.index], opacity], -1)
 
 
 def _painted(slide_map: SlideMap, colours: np.ndarray, levels: int) -> np.ndarray:
@@ -284,7 +294,10 @@ def prototype_legend(slide_map: SlideMap) -> Legend:
     """Legend of the prototypes with their weights."""
     names = map(short, titles(slide_map.namings, slide_map.prototypes))
     numbers = [f"{weight:.3f}" for weight in slide_map.weights]
-    return Legend("π", list(zip(slide_map.prototype_colours, numbers, names, strict=True)))
+    lines = list(zip(slide_map.prototype_colours, numbers, names, strict=True))
+    if slide_map.filled is not None:
+        lines.append(("#dddddd", "", "lighter: not encoded, as the nearest"))
+    return Legend("π", lines)
 
 
 @plain_text

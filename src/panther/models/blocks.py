@@ -152,6 +152,15 @@ def columns_of(blocks: Sequence[Block]) -> list[tuple[int, str, int]]:
     return list(chain.from_iterable(block.columns() for block in blocks))
 
 
+def join_rows(tables: Sequence[tuple[Sequence[str], np.ndarray]]) -> tuple[list[str], np.ndarray]:
+    """Samples that all representations have, in the order of the first, and their rows (n, D) side by side."""
+    rows = [{name: row for row, name in enumerate(names)} for names, _ in tables]
+    common = [name for name in tables[0][0] if all(name in known for known in rows)]
+    return common, np.concatenate(
+        [x[[known[n] for n in common]] for (_, x), known in zip(tables, rows, strict=True)], 1
+    )
+
+
 def reads_coordinates(method: Named) -> bool:
     """Whether a method reads the coordinates of patches."""
     method = made_by(method)

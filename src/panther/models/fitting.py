@@ -36,8 +36,6 @@ from panther.store import hash_contents, hash_of
 from panther.types import FeatureSpace, Openable, PatchSpec, Prototypes
 from panther.version import __version__
 
-HEAD_SECONDS = 2.0  # before the first checkpoint of a head: most are trained by then
-
 
 @dataclass(frozen=True)
 class TrainingRecipe:
@@ -124,7 +122,6 @@ def fit_model(
     parts: Parts,
     data: Embedded | Bags,
     *,
-    checkpoint: Path | None = None,
     track: Track = untracked,
     inner_folds: int = 0,
 ) -> FittedModel:
@@ -138,8 +135,6 @@ def fit_model(
         Names and targets of all samples; test parts are predicted.
     data : Embedded or Bags
         Their embeddings, or their bags where the method is a network.
-    checkpoint : Path, optional
-        File from which an interrupted training continues (see :func:`panther.models.trainer.fit`).
     track : Track
         Progress bar over the epochs.
     inner_folds : int
@@ -147,7 +142,7 @@ def fit_model(
     """
     fit_on = _fit_on_bags if isinstance(data, Bags) else _fit_on_embeddings
     train = partial(fit_on, recipe, data=data, track=track)  # type: ignore[arg-type]
-    fitted = train(parts, checkpoint=checkpoint)
+    fitted = train(parts)
     names, scaler = fitted.parts.ids["train"], fitted.model.scaler
     if isinstance(data, Bags):
         x = mean_features(data.refs[name] for name in names)
@@ -159,9 +154,7 @@ def fit_model(
     return replace(fitted, model=replace(fitted.model, uncertainty=uncertainty))
 
 
-def _fit_on_embeddings(
-    recipe: TrainingRecipe, parts: Parts, checkpoint: Path | None = None, *, data: Embedded, track: Track
-) -> FittedModel:
+def _fit_on_embeddings(recipe: TrainingRecipe, parts: Parts, *, data: Embedded, track: Track) -> FittedModel:
     """Fit a scaling and a head."""
     parts = parts.only(data.names)
     if "train" not in parts.ids:
@@ -188,16 +181,14 @@ def _fit_on_embeddings(
     else:
         shape = token_shape(scaler.columns(columns))
         head = build_head(recipe.head.name, shape, task.n_outputs, recipe.head.options, seed=settings.seed)
-        trained = _fit_network(head, source, parts, task, settings, checkpoint, track, delay=HEAD_SECONDS)
+        trained = _fit_network(head, source, parts, task, settings, track)
     method = recipe.method if len(data.blocks) > 1 else data.blocks[0].method
     about, baseline = _about(recipe, parts), column_means(train).float()
     model = Model(method, recipe.head, task, trained.network, data.blocks, scaler, about, baseline)
     return _finished(model, trained, parts)
 
 
-def _fit_on_bags(
-    recipe: TrainingRecipe, parts: Parts, checkpoint: Path | None = None, *, data: Bags, track: Track
-) -> FittedModel:
+def _fit_on_bags(recipe: TrainingRecipe, parts: Parts, *, data: Bags, track: Track) -> FittedModel:
     """Fit a network on bags."""
     task = fit_task(recipe.loss.name, parts.targets["train"], **recipe.loss.options)
     first = data.refs[parts.ids["train"][0]].open()
@@ -209,7 +200,7 @@ def _fit_on_bags(
         return BagSource(refs, task.encode(parts.targets[part]), load if training else load.for_evaluation())
 
     network = build_model(recipe.method.name, first.dim, task.n_outputs, p, recipe.method.options, seed=settings.seed)
-    trained = _fit_network(network, source, parts, task, settings, checkpoint, track)
+    trained = _fit_network(network, source, parts, task, settings, track)
     blocks = (Block(recipe.method, p or FeatureSpace(first.dim, first.encoder, data.spec)),)
     model = Model(recipe.method, recipe.head, task, trained.network, blocks, None, _about(recipe, parts))
     return _finished(model, trained, parts)
@@ -221,13 +212,11 @@ def _fit_network(
     parts: Parts,
     task: Task,
     settings: TrainSettings,
-    checkpoint: Path | None,
     track: Track,
-    delay: float = 0.0,
 ) -> _Trained:
     """Train by gradient descent."""
     val, train = source("val") if "val" in parts.ids else None, source("train", training=True)
-    fitted = fit(network, train, task, settings, val=val, track=track, checkpoint=checkpoint, checkpoint_delay=delay)
+    fitted = fit(network, train, task, settings, val=val, track=track)
     return _Trained(fitted.model, fitted.history, lambda part: predict_logits(fitted.model, source(part), settings)[0])
 
 

@@ -81,7 +81,7 @@ class Model:
             "method": self.method.name,
             "head": self.head.name,
             "report": self.report.to_dict() if self.report else None,
-            "calibration": self.uncertainty.settings()["promise"],
+            "calibration": self.uncertainty.settings()["calibrator"],
         }
 
 
@@ -103,7 +103,7 @@ FIELDS: Kinds = {
     "encoder": (str, type(None)),
     "normalise": (bool,),
     "patch_spec": (dict, type(None)),
-    "sure": (dict, type(None)),
+    "uncertainty": (dict, type(None)),
     "alignment": (dict, type(None)),
 }
 
@@ -144,7 +144,7 @@ def save_model(model: Model, path: Path | str) -> None:
         "task": model.task.settings(),
         **_about_basis(model.basis),
         "about": dict(model.about),
-        "sure": model.uncertainty.settings(),
+        "uncertainty": model.uncertainty.settings(),
     }
     if joined:
         about["blocks"] = [{"method": b.method.model_dump(), **_about_basis(b.basis)} for b in joined]
@@ -218,7 +218,7 @@ def _assembled(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tenso
     method, head, task = Named(**about["method"]), Named(**about["head"]), load_task(about["task"])
     trained, baseline = about["about"], tensors.get("baseline.mean")
     uncertainty = load_uncertainty(
-        path, about.get("sure") or {}, _under("cloud.", tensors), len(trained.get("samples", ())), AGAIN
+        path, about.get("uncertainty") or {}, _under("cloud.", tensors), len(trained.get("samples", ())), AGAIN
     )
     if "blocks" in about:
         parts = [(Named(**entry["method"]), f"blocks.{n}", entry) for n, entry in enumerate(about["blocks"])]
@@ -262,11 +262,11 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _load_weights(path: Path, network: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Load the weights of a network; those of another architecture are refused."""
-    expected, found = (
+    expected, stored = (
         {name: (t.shape, t.is_floating_point()) for name, t in state.items()}
         for state in (network.state_dict(), weights)
     )
-    if wrong := [name for name in {*expected, *found} if expected.get(name) != found.get(name)]:
+    if wrong := [name for name in {*expected, *stored} if expected.get(name) != stored.get(name)]:
         raise InputError(f"{path}: the weights are not of the network it names (first: {min(wrong)}); {AGAIN}.")
     network.load_state_dict(weights)
 

@@ -22,7 +22,7 @@ from panther.evaluation.intervals import Interval, exact_bounds, intervals, is_p
 from panther.evaluation.metrics import metric_title
 from panther.evaluation.verdicts import about_one_class, about_perfect
 from panther.mil import BagSource, LoadSettings
-from panther.models.blocks import PRECOMPUTED, UNMADE, Block, made_by
+from panther.models.blocks import PRECOMPUTED, UNMADE, Block, join_rows, made_by
 from panther.models.model import Model, check_bag
 from panther.models.settings import TrainSettings
 from panther.models.tasks import KINDS, ClassTask
@@ -30,15 +30,10 @@ from panther.models.trainer import predict_logits
 from panther.models.uncertainty import OUTSIDE, mean_features, uncertainty_columns, with_familiarity
 from panther.prototypes.centre import add_sites
 from panther.storage.bags import Listing, group_by_patient
-from panther.storage.clinical import TCGA, USUAL, ClinicalTable, ColumnsLike, Selection
+from panther.storage.clinical import TCGA, USUAL, ClinicalTable, Columns, Selection
 from panther.storage.names import without_suffix
 from panther.storage.slide_vectors import vector_bags
 from panther.types import Openable, Prototypes
-
-
-def vector_names(model: Model) -> list[str]:
-    """Names of the precomputed vectors in a model's input."""
-    return [_name(block) for block in model.blocks if block.method.name == PRECOMPUTED]
 
 
 def reads_patches(model: Model) -> bool:
@@ -54,24 +49,23 @@ def _represent(
     work: Work,
 ) -> tuple[list[str], np.ndarray, dict[str, str]]:
     """Samples, their embeddings (n, D) and failures; precomputed vectors of a patient's slides are averaged."""
-    tables: list[tuple[np.ndarray, dict[str, int]]] = []  # rows of a block, and their numbers by sample
+    tables: list[tuple[Sequence[str], np.ndarray]] = []
     failures: dict[str, str] = {}
     for block in model.blocks:
         names, x, failed = _rows_of(block, bags, vectors, clinic, work)
-        tables.append((x, {name: row for row, name in enumerate(names)}))
+        tables.append((names, x))
         failures |= failed
     if len(tables) == 1:
         return list(names), np.asarray(x), failures
-    union = dict.fromkeys(name for _, rows in tables for name in rows)
-    samples = [name for name in union if all(name in rows for _, rows in tables)]
-    titles = [block.method.title for block in model.blocks]
-    for name in union:
-        missing = [title for title, (_, rows) in zip(titles, tables, strict=True) if name not in rows]
+    titles, known = [block.method.title for block in model.blocks], [set(names) for names, _ in tables]
+    for name in dict.fromkeys(name for names, _ in tables for name in names):
+        missing = [title for title, some in zip(titles, known, strict=True) if name not in some]
         if missing and name not in failures:
             failures[name] = f"{name}: has no {listed(missing)}, which the model reads; it is left out."
+    samples, x = join_rows(tables)
     if not samples:
         raise InputError(f"None of the samples has all that the model reads ({listed(titles)}).")
-    return samples, np.concatenate([x[[rows[name] for name in samples]] for x, rows in tables], 1), failures
+    return samples, x, failures
 
 
 def with_new_sites(
@@ -195,6 +189,8 @@ def score(
 
     resampled = resample(lambda counts: model.task.judge(judged, target, None, counts), patients, RESAMPLES)
     metrics = {name: i for name, i in intervals(resampled).items() if not np.isnan(i.value)}
+    if not model.task.is_ordered:
+        metrics.pop("quadratic_kappa", None)
     notes = []
     if trained := set(model.samples).intersection(scored):
         remedy = "train without them" if split and split.startswith("test") else "score others, `split=test`"
@@ -245,10 +241,10 @@ def open_vectors(
     embeddings: Mapping[str, Path | str],
     table: Any = None,
     split: str | None = None,
-    columns: ColumnsLike = USUAL,
+    columns: Columns = USUAL,
 ) -> dict[str, Listing]:
     """Precomputed vectors of a model's input, by name; for a model of one kind of vectors alone ``features`` may be their path."""
-    names = vector_names(model)
+    names = [_name(block) for block in model.blocks if block.method.name == PRECOMPUTED]
     for name in embeddings:
         if name not in names:
             raise InputError(f"The model reads no vectors of {name!r}; {suggestion(name, names)}.")

@@ -156,9 +156,6 @@ def fit_searched(x: np.ndarray, model: ProbeModel, search: Search) -> Probe:
     models is a linear model.
     """
     x = np.asarray(x, np.float64)
-    if not np.isfinite(x).all():
-        row = int(np.flatnonzero(~np.isfinite(x).all(1))[0])
-        raise InputError(f"Row {row} of the embeddings holds NaN or an infinite number; embed this sample again.")
     mean = x.mean(0)
     centred = x - mean
     blocks = _varying_blocks(centred, search.blocks)
@@ -256,8 +253,6 @@ def _varying_blocks(centred: np.ndarray, blocks: np.ndarray | None) -> dict[str,
     """Columns of each block that is not constant."""
     if blocks is None:
         return {}
-    if len(blocks) != centred.shape[1]:
-        raise InputError(f"The embeddings have {centred.shape[1]} numbers but {len(blocks)} names of their blocks.")
     by_name = {str(name): np.flatnonzero(blocks == name) for name in dict.fromkeys(blocks.tolist())}
     return {name: columns for name, columns in by_name.items() if np.any(centred[:, columns])}
 

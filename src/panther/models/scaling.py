@@ -319,8 +319,6 @@ def _statistics(columns: Columns | None, width: int) -> tuple[Tensor, list[str]]
     """Number of the statistic of each column (D,), and the names of the statistics; without columns there is one."""
     if columns is None:
         return torch.zeros(width, dtype=torch.int64), [""]
-    if len(columns) != width:
-        raise InputError(f"The embedding has {width} numbers, but {len(columns)} names for them")
     statistics = list(map(itemgetter(1), columns))
     names = sorted(set(statistics))
     number = {name: position for position, name in enumerate(names)}

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 from pydantic import Field, TypeAdapter, ValidationError
 
 from panther.cohort.spec import Strict
-from panther.errors import LARGEST_SEED, InputError, make_plain, suggestion
+from panther.errors import LARGEST_SEED, InputError, format_invalid, make_plain, suggestion
 
 T = TypeVar("T")
 
@@ -59,8 +59,7 @@ def check_field(kind: type, name: str, value: Any) -> None:
     try:
         _adapters(kind)[name].validate_python(value, strict=True)
     except ValidationError as error:
-        problem = error.errors()[0]["msg"].replace("Input should be", "expected")
-        raise InputError(f"{name}: {problem}, found {value!r}") from error
+        raise InputError(format_invalid(error, name)) from error
 
 
 def changed(settings: T, values: Mapping[str, Any]) -> T:

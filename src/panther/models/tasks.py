@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from panther.cohort.outcomes import natural_order
 from panther.cohort.targets import Classes, Kind, Labels, Survival, Target, Values
 from panther.errors import InputError, check_choice, check_number, listed
 from panther.evaluation import metrics, survival_metrics
@@ -91,6 +92,11 @@ class Task(ABC):
     def judged(self) -> tuple[str, ...]:
         """Metrics with intervals and comparisons."""
         return metrics.PRINTED[self.kind]
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether it predicts grades: classes with the loss `ordinal`, or that are all numbers."""
+        return all(natural_order(name)[0] == 0 for name in self.names)
 
     def numbers(self, prediction: Prediction) -> np.ndarray:
         """The numbers of predictions (n, len(names))."""
@@ -235,6 +241,7 @@ class Grades(ClassTask):
     """Classes in their order (grades): a cumulative link, see :func:`panther.models.losses.grade_log_probabilities`."""
 
     name: ClassVar[str] = "ordinal"
+    is_ordered = True
 
     @property
     def n_outputs(self) -> int:
@@ -408,12 +415,8 @@ class RankingSurvival(SurvivalTask):
 
 def check_survival(target: Survival) -> None:
     """Refuse a target that no survival model can be fitted to."""
-    time = np.asarray(target.time, np.float64)
-    if wrong := int((~(np.isfinite(time) & (time > 0))).sum()):
-        bad = time[~(np.isfinite(time) & (time > 0))][0]
-        raise InputError(f"{wrong} training patients have no survival time above 0, e.g. {bad:g}; leave them out")
-    if not np.asarray(target.event).any():
-        raise InputError(f"None of the {len(time)} training patients has an event; check the column (1 = censored?)")
+    if not target.event.any():
+        raise InputError(f"None of the {len(target)} training patients has an event; check the column (1 = censored?)")
 
 
 @dataclass(frozen=True)
@@ -430,8 +433,6 @@ class ValueTask(Task):
     def fit(cls, target: Values, **options: Any) -> Self:
         """Mean and standard deviation of the training part; constant values are refused."""
         values = np.asarray(target.values, np.float64)
-        if len(values) == 0 or not np.isfinite(values).all():
-            raise InputError("A training sample has no finite value; leave it out")
         if values.std() == 0:
             raise InputError(f"All {len(values)} training samples have the value {values[0]:g}, expected several")
         return cls(float(values.mean()), float(values.std()), **options)

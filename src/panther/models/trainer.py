@@ -1,17 +1,13 @@
-"""Training loop in plain torch: same seed, same bytes on a CPU; resumable after any epoch.
+"""Training loop in plain torch: same seed, same bytes on a CPU.
 
-The randomness of an epoch (order, dropout) is seeded by (seed, epoch), and the learning rate is a function of the
-step, so a checkpoint holds parameters, optimiser and history only.
+The randomness of an epoch (order, dropout) is seeded by (seed, epoch), and the learning rate is a function of the step.
 """
 
 import logging
 import math
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -24,8 +20,6 @@ from panther.errors import InputError
 from panther.models.scaling import AnyScaler, scaler_parts
 from panther.models.settings import TrainSettings
 from panther.models.tasks import Task
-from panther.storage.tensors import TensorFileError, read_checkpoint, write_checkpoint
-from panther.store import hash_of
 
 logger = logging.getLogger(__name__)
 
@@ -76,17 +70,11 @@ class ArraySource:
     ) -> None:
         self.x, self.target, self.batch_size, self.scaler, self.shuffle = x, target, batch_size, scaler, shuffle
         self.rows = rows = np.arange(len(x)) if rows is None else np.asarray(rows)
-        sizes = {len(values) for values in target.values()}
-        if len(rows) == 0 or sizes != {len(rows)}:
-            raise InputError(f"There are {len(rows)} embeddings for {sorted(sizes)} targets, expected the same samples")
         # a product of matrices (a reduction) may round a row differently in another batch
         is_rowwise = scaler is None or all(part.reduction is None for part in scaler_parts(scaler))
         held: list[Tensor] = []
         for start in range(0, len(rows), BLOCK):
             block = self._read(rows[start : start + BLOCK])
-            bad = (~torch.isfinite(block.flatten(1)).all(1)).nonzero()
-            if len(bad):
-                raise InputError(f"Row {int(rows[start + int(bad[0])])} of the embeddings is not finite")
             if is_rowwise and block[0].nbytes * len(rows) <= HELD_BYTES:
                 held.append(self._scaled(block))
         self._held = torch.cat(held) if held else None
@@ -123,32 +111,12 @@ def mixed_seed(seed: int, epoch: int) -> int:
     return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> 1)
 
 
-CHECKPOINT_SHARE = 0.05  # largest share of the time: an epoch of a linear head is faster than writing its checkpoint
-
-
 class Fitted(NamedTuple):
     """A trained model (in eval mode) and its learning curve, one row per epoch."""
 
     model: nn.Module
     history: list[dict[str, float]]  # epoch, learning_rate, train_loss, val_loss, val_<metric> ...
     epoch: int  # of the model's parameters, from 0
-
-
-@dataclass
-class _Progress:
-    """State after an epoch, for a checkpoint beside the parameters of model and optimiser."""
-
-    history: list[dict[str, float]]
-    best: float | None = None
-    best_epoch: int = -1
-    best_state: dict[str, Tensor] | None = None
-
-    def stopped(self, settings: TrainSettings) -> bool:
-        """Whether the training has ended, early or after all epochs."""
-        done = len(self.history)
-        waited = done - 1 - self.best_epoch if self.best_epoch >= 0 else 0
-        is_patient = settings.patience is None or waited < settings.patience or done < settings.min_epochs
-        return done >= settings.epochs or not is_patient
 
 
 def fit(
@@ -158,8 +126,6 @@ def fit(
     settings: TrainSettings,
     *,
     val: BatchSource | None = None,
-    checkpoint: Path | None = None,
-    checkpoint_delay: float = 0.0,
     track: Track = untracked,
 ) -> Fitted:
     """Train ``model``; it ends with the parameters of the last epoch or of the best one on ``val`` (`settings.keep`).
@@ -168,11 +134,6 @@ def fit(
     ----------
     batches, val : BatchSource
         Training part, and validation part; without ``val`` there is no early stopping, and the last epoch is kept.
-    checkpoint : Path, optional
-        File written after the first epoch, and later as often as it takes at most a twentieth of the time. If it exists, training continues
-        from it to the identical result; a checkpoint of other settings, another task or other starting parameters is refused.
-    checkpoint_delay : float
-        Seconds of training before the first checkpoint.
     track : Track
         Progress bar over the epochs.
     """
@@ -180,38 +141,27 @@ def fit(
     device = torch.device(settings.device)
     model.to(device)
     optimiser = _optimiser(model, settings)
-    key = _key(model, task, settings, len(batches))
-    progress = _resume(checkpoint, key, model, optimiser) or _Progress([])
-    due = time.monotonic() + checkpoint_delay  # time of the next checkpoint
-    done = len(progress.history)
-    for epoch in track(range(done, settings.epochs), "training", settings.epochs - done):
-        if progress.stopped(settings):
-            break
+    history: list[dict[str, float]] = []
+    best, best_epoch, best_state = math.inf, -1, model.state_dict()
+    for epoch in track(range(settings.epochs), "training", settings.epochs):
         row = {"epoch": float(epoch), **_train_epoch(model, batches, task, settings, optimiser, epoch)}
         if val is not None:
             row |= _validated(model, val, task, settings)
-            if improves(row["val_loss"], progress.best):
-                progress.best, progress.best_epoch = row["val_loss"], epoch
-                progress.best_state = {k: v.detach().cpu().clone() for k, v in model.state_dict().items()}
-        progress.history.append(row)
-        if checkpoint is not None and (start := time.monotonic()) >= due:
-            state = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "progress": vars(progress)}
-            write_checkpoint(checkpoint, {"key": key, **state})
-            due = start + (time.monotonic() - start) / CHECKPOINT_SHARE
+            if row["val_loss"] < best:  # never of NaN
+                best, best_epoch = row["val_loss"], epoch
+                best_state = {k: v.detach().cpu().clone() for k, v in model.state_dict().items()}
+        history.append(row)
         values = ", ".join(
             f"{k.replace('_', ' ')} {v:.4g}" for k, v in row.items() if k not in ("epoch", "learning_rate")
         )
         logger.info("epoch %d/%d: %s", epoch + 1, settings.epochs, values)
-    last = len(progress.history) - 1
-    if settings.keep == "best" and progress.best_state is not None:
-        model.load_state_dict(progress.best_state)
-        last = progress.best_epoch
-    return Fitted(model.eval(), progress.history, last)
-
-
-def improves(loss: float, best: float | None) -> bool:
-    """Whether a loss is below the best so far; NaN is not."""
-    return not math.isnan(loss) and (best is None or loss < best)
+        waited = epoch - best_epoch if best_epoch >= 0 else 0
+        if settings.patience is not None and waited >= settings.patience and len(history) >= settings.min_epochs:
+            break
+    if settings.keep == "best" and best_epoch >= 0:
+        model.load_state_dict(best_state)
+        return Fitted(model.eval(), history, best_epoch)
+    return Fitted(model.eval(), history, len(history) - 1)
 
 
 def _optimiser(model: nn.Module, settings: TrainSettings) -> torch.optim.AdamW:
@@ -314,25 +264,3 @@ def _validated(model: nn.Module, val: BatchSource, task: Task, settings: TrainSe
 def _precision(settings: TrainSettings) -> AbstractContextManager[Any]:
     device = torch.device(settings.device).type
     return torch.autocast(device, torch.bfloat16) if settings.mixed_precision and device == "cuda" else nullcontext()
-
-
-def _key(model: nn.Module, task: Task, settings: TrainSettings, n_batches: int) -> str:
-    """Hash of model, task and settings at the start, which a checkpoint must match."""
-    weights: list[bytes] = []
-    for name, value in model.state_dict().items():
-        weights += [name.encode(), value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()]
-    return hash_of([asdict(replace(settings, device="")), task.settings(), n_batches], *weights)
-
-
-def _resume(path: Path | None, key: str, model: nn.Module, optimiser: torch.optim.AdamW) -> _Progress | None:
-    if path is None or not path.exists():
-        return None
-    try:
-        content = read_checkpoint(path)
-        if content["key"] == key:
-            model.load_state_dict(content["model"])
-            optimiser.load_state_dict(content["optimiser"])
-            return _Progress(**content["progress"])
-    except (TensorFileError, LookupError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read as a checkpoint; delete it to train from the start") from error
-    raise InputError(f"{path}: the checkpoint belongs to other settings or another model; delete it")

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from panther.cohort.targets import Classes, Target, Values
 from panther.engine import Work, stream
-from panther.errors import InputError, not_finite
+from panther.errors import InputError, format_invalid, not_finite
 from panther.evaluation.calibration import (
     LEVEL,
     class_thresholds,
@@ -104,20 +104,20 @@ class Uncertainty:
         """Plain values for the file."""
         kind = type(self.calibrator).__name__.lower()
         return {
-            "promise": None if self.calibrator is None else {"kind": kind, **asdict(self.calibrator)},
-            "rest": None if self.cloud is None else self.cloud.rest,
+            "calibrator": None if self.calibrator is None else {"kind": kind, **asdict(self.calibrator)},
+            "residual": None if self.cloud is None else self.cloud.rest,
             "reach": self.reach,
-            "why": list(self.reasons),
+            "reasons": list(self.reasons),
         }
 
 
 class _Stored(BaseModel):
     """`settings()` in a file."""
 
-    promise: Calibrator | None = None
-    rest: Positive | None = None
+    calibrator: Calibrator | None = None
+    residual: Positive | None = None
     reach: NotNegative | None = None
-    why: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
 
 
 def load_uncertainty(
@@ -127,20 +127,18 @@ def load_uncertainty(
     try:
         stored = _Stored.model_validate(settings)
     except ValidationError as error:
-        problem = next((item for item in error.errors() if item["type"] != "missing"), error.errors()[0])
-        location = ".".join(map(str, problem["loc"]))
-        raise InputError(f"{path}: the file is damaged ({location} is {problem['input']!r:.40}); {again}.") from error
+        raise InputError(f"{path}: the file is damaged ({format_invalid(error)}); {again}.") from error
     cloud = None
     if tensors:
-        if stored.rest is None:
-            raise InputError(f"{path}: the file is damaged (its rest is missing); {again}.")
+        if stored.residual is None:
+            raise InputError(f"{path}: the file is damaged (its residual is missing); {again}.")
         width, k = len(tensors["mean"]), len(tensors["variance"])
         shapes = {"mean": (width,), "basis": (width, k), "variance": (k,), "distances": (samples,)}
         for name, shape in shapes.items():
             check_tensor(path, f"the training embeddings' {name}", tensors[name], shape, again)
         mean, basis, variance, distances = (tensors[name].numpy() for name in TENSORS)
-        cloud = Cloud(mean, basis, variance, stored.rest, distances)
-    return Uncertainty(stored.promise, cloud, stored.reach, stored.why)
+        cloud = Cloud(mean, basis, variance, stored.residual, distances)
+    return Uncertainty(stored.calibrator, cloud, stored.reach, stored.reasons)
 
 
 VALIDATION = "validation patients"

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from panther.engine import LOCAL, Work
 from panther.errors import InputError
-from panther.prototypes.compare import match
 from panther.prototypes.kmeans import KMeansProblem, KMeansSettings, block_mean, solve_all
 from panther.prototypes.patches import sample_patches
 from panther.statistics import squared_distances
@@ -48,7 +47,6 @@ class Candidate:
     bic: float  # per patch; lower is better
     stability_seeds: float  # adjusted Rand index between two seeds, on slides neither saw
     stability_halves: float  # between the prototypes of the two halves, on all slides
-    centroid_agreement: float  # mean cosine of matched centroids of the two halves, about the cohort's mean
     come_back: float  # how many prototypes of one half are found again in the other
     come_back_spread: float  # standard deviation over the halvings
 
@@ -217,7 +215,6 @@ def judge(c: int, cohort: _Cohort) -> CandidateScores:
         bic=_mean([score.bic for score in scores]),
         stability_seeds=float(adjusted_rand_score(*of_seeds)),
         stability_halves=_mean([score.adjusted_rand for score in scores]),
-        centroid_agreement=_mean([score.cosine for score in scores]),
         come_back=float(back.mean()),
         come_back_spread=spread(back),
     )
@@ -233,7 +230,6 @@ class _Halving:
     explained: float  # share of the variance of each half, about the mean of the other, by the prototypes of the other
     come_back: int  # prototypes of one half that are found again in the other
     adjusted_rand: float  # agreement of the assignments beyond chance: 0 by chance, 1 the same
-    cosine: float  # of matched centroids, about the mean of the patches
     bic: float  # per patch, mean of the two fits
 
 
@@ -250,14 +246,12 @@ def _judge_halves(c: int, cohort: _Cohort, number: int) -> _Halving:
         left += float(table[other].amin(-1).sum())
         whole += float(squared_distances(x[other], model.origin.unsqueeze(0), model.origin).sum(dtype=torch.float64))
     first, second = (table.argmin(-1) for table in distances)
-    centre = block_mean(x)
     return _Halving(
         models[0],
         unseen,
         1 - left / whole if whole > 0 else 0.0,
         int((overlaps(first, second, c) >= COMES_BACK).sum()),
         float(adjusted_rand_score(first, second)),
-        float(match(*((model.centroids - centre).cpu() for model in models)).cosine.mean()),
         _mean(bic),
     )
 

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from scipy.optimize import linear_sum_assignment
+from scipy.optimize import linear_sum_assignment, linprog
+from scipy.sparse import coo_array
 from torch import Tensor
 
 from panther.errors import InputError
@@ -34,6 +36,7 @@ class Comparison:
     split: dict[int, tuple[int, ...]]  # of A -> several of B
     merged: dict[int, tuple[int, ...]]  # of B -> several of A
     reach: float  # distance up to which two prototypes count as near
+    transport: Tensor  # (C_a + 1, C_b + 1), mass moved from A to B; the last row and column match none
 
     def to_lines(self) -> list[str]:
         """Lines for people."""
@@ -50,7 +53,25 @@ class Comparison:
             ),
             f"{len(self.same)} of {len(self.match.first)} pairs are the same (closer than {self.reach:.4g})",
             *(f"{what}: {'; '.join(items)}" for what, items in changes.items() if items),
+            f"by transport {1 - float(self.transport[:-1, -1].sum()):.0%} of A's patches have a counterpart in B",
+            *self._flows(),
         ]
+
+    def _flows(self) -> list[str]:
+        """Where the patches of each prototype of A go."""
+        lines = []
+        for c, row in enumerate(self.transport[:-1]):
+            flows = [
+                (f"B C{j}" if j < len(row) - 1 else "none", float(row[j]))
+                for j in row.argsort(descending=True).tolist()
+            ]
+            texts = [
+                f"{value:.1%} to {name}" if name != "none" else f"{value:.1%} match none"
+                for name, value in flows
+                if value >= 5e-4
+            ]
+            lines.append(f"  A C{c:<3} {', '.join(texts)}")
+        return lines
 
     def to_json(self) -> dict[str, Any]:
         """The same for programs."""
@@ -64,6 +85,7 @@ class Comparison:
             "split": {str(c): list(parts) for c, parts in self.split.items()},
             "merged": {str(c): list(parts) for c, parts in self.merged.items()},
             "reach": self.reach,
+            "transport": self.transport.tolist(),
         }
 
 
@@ -102,7 +124,38 @@ def compare(a: Prototypes, b: Prototypes, *, allow_mixed_resolution: bool = Fals
         split=_nearest_of_several(distance.argmin(0), near.any(0)),
         merged=_nearest_of_several(distance.argmin(1), near.any(1)),
         reach=reach,
+        transport=transport(_shares(a), _shares(b), distance, reach),
     )
+
+
+def transport(a: Tensor, b: Tensor, distance: Tensor, reach: float) -> Tensor:
+    r"""Partial optimal transport (C_a + 1, C_b + 1) between shares (C_a,) and (C_b,); the last row and column are the bin "matches none".
+
+    .. math:: \min_P \sum_{ij} P_{ij} D_{ij} + \frac{r}{2} \Big( \sum_i u_i + \sum_j v_j \Big), \quad
+        \sum_j P_{ij} + u_i = a_i, \quad \sum_i P_{ij} + v_j = b_j
+
+    A unit without a counterpart costs as much as one moved by half of r on either side, so nothing moves farther than the reach r.
+    """
+    rows, columns = distance.shape
+    cost = torch.full(
+        (rows + 1, columns + 1), reach / 2 + 1e-12, dtype=torch.float64
+    )  # equal prototypes match also where r = 0
+    cost[:rows, :columns], cost[-1, -1] = distance, 0.0
+    ends = torch.cat(
+        [torch.arange(rows + 1).repeat_interleave(columns + 1), rows + 1 + torch.arange(columns + 1).repeat(rows + 1)]
+    )
+    cells = torch.arange((rows + 1) * (columns + 1)).repeat(2)
+    sums = coo_array((np.ones(len(cells)), (ends.numpy(), cells.numpy())))
+    masses = torch.cat([a, b.sum().reshape(1), b, a.sum().reshape(1)])  # the bins can take everything
+    solved = linprog(cost.flatten().numpy(), A_eq=sums, b_eq=masses.numpy(), method="highs")
+    return torch.as_tensor(solved.x).reshape(rows + 1, columns + 1)
+
+
+def _shares(prototypes: Prototypes) -> Tensor:
+    """Shares of the training patches; equal ones where they are unknown."""
+    mass = prototypes.occupancy
+    mass = torch.ones(len(prototypes)) if mass is None or not float(mass.sum()) else mass
+    return mass.double() / mass.double().sum()
 
 
 def _check(a: Prototypes, b: Prototypes, allow_mixed_resolution: bool) -> None:

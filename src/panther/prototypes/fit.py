@@ -60,10 +60,15 @@ class PrototypeFit:
 
 
 def fit_bags(
-    bags: Sequence[Openable], settings: KMeansSettings, *, sites: Sites | None = None, work: Work = LOCAL
+    bags: Sequence[Openable],
+    settings: KMeansSettings,
+    *,
+    start: Prototypes | None = None,
+    sites: Sites | None = None,
+    work: Work = LOCAL,
 ) -> PrototypeFit:
-    """Fit prototypes on the bags of training slides or patients; one that fails is left out and listed."""
-    (fitted,) = fit_many([(bags, settings)], sites=sites, work=work)
+    """Fit prototypes on the bags of training slides or patients, from ``start`` instead of k-means++; a bag that fails is left out and listed."""
+    (fitted,) = fit_many([(bags, settings)], start=start, sites=sites, work=work)
     if isinstance(fitted, InputError):
         raise fitted
     return fitted
@@ -71,7 +76,11 @@ def fit_bags(
 
 @torch.no_grad()
 def fit_many(
-    fits: Sequence[tuple[Sequence[Openable], KMeansSettings]], *, sites: Sites | None = None, work: Work = LOCAL
+    fits: Sequence[tuple[Sequence[Openable], KMeansSettings]],
+    *,
+    start: Prototypes | None = None,
+    sites: Sites | None = None,
+    work: Work = LOCAL,
 ) -> list[PrototypeFit | InputError]:
     """Many fits (folds, seeds, numbers of prototypes) from the same walks over their bags.
 
@@ -83,6 +92,8 @@ def fit_many(
     ----------
     fits : sequence of (bags, settings)
         The training bags of each fit, and how it is done. Bags that are equal are one bag.
+    start : Prototypes, optional
+        Prototypes that every fit starts from, in their projection and order, instead of k-means++ on a sample.
     sites : Sites, optional
         Sites of the samples, for fits that centre them by site; each learns from its training bags alone.
     work : Work
@@ -93,7 +104,7 @@ def fit_many(
     list of PrototypeFit or InputError
         In the order of ``fits``. An impossible fit (no patches, too few of them) does not stop the others: its error stands in its place.
     """
-    started = [Fit(bags, settings) for bags, settings in fits]
+    started = [Fit(bags, settings, start) for bags, settings in fits]
     infos = look_at((bag for fit in started for bag in fit.bags), work)
     for fit in started:
         with fit.catch():
@@ -115,6 +126,7 @@ class Fit:
 
     bags: Sequence[Openable]  # that can still be read
     settings: KMeansSettings
+    start: Prototypes | None = None
     infos: dict[str, BagInfo] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     aligned: AlignedBags | None = None
@@ -132,6 +144,14 @@ class Fit:
             yield
         except InputError as error:
             self.error = error
+
+    def begin(self, start: Prototypes, x: Tensor, device: str) -> None:
+        """Begin at the prototypes ``start``, with a sample (n, d) in their projection."""
+        start.check(self.bags[0].open())
+        self.projection, projected = start.projection, start.projection(x).to(device)
+        self.sample, self.centroids = lambda: projected, start.centroids.to(projected)
+        origin = self.centroids.mean(0)
+        self.inertias = [float(squared_distances(projected, self.centroids, origin).amin(-1).sum())]
 
     def request(self, number: int) -> PassRequest:
         """Request for pass ``number``; the last one measures."""
@@ -156,6 +176,8 @@ class Fit:
         x = self.sample()
         some = x[:: max(1, len(x) // REACHED)].cpu()
         order = torch.argsort(-sums.mass, stable=True)  # C0 is the most common pattern
+        if self.start is not None:  # whose names count on their order
+            order = torch.arange(len(order))
         centres = request.centroids.double() - request.origin.double()
         # sums of squares about the centroids, (C, d)
         squares = sums.square - 2 * centres * sums.total + sums.mass.unsqueeze(-1) * centres * centres
@@ -168,6 +190,9 @@ class Fit:
         starts = [starting_variance(name, some.shape[1], within) for name in STARTING_VARIANCES]
         edges = [surprise_edges(surprise_of(some, centroids.to(some), start)) for start in starts]
         aligned = self.aligned
+        checkpoints = sorted({info.checkpoint for info in used if info.checkpoint})
+        recorded = {"checkpoint": " ".join(checkpoints)} if checkpoints else {}
+        recorded |= {} if self.start is None else {"start": self.start.content_hash()}
         contents = passed.contents if aligned is None else {name: aligned.contents[name] for name in slide_mass}
         return Prototypes(
             centroids,
@@ -176,7 +201,7 @@ class Fit:
             self.projection,
             encoder=next((info.encoder for info in used if info.encoder), None),
             slides=tuple(slide_mass),
-            settings={**asdict(self.settings), "patches": int(sums.patches)},
+            settings={**asdict(self.settings), "patches": int(sums.patches), **recorded},
             diagnostics={
                 "inertia": _rounded(squares.sum()),
                 "reach": _rounded(distance.double().quantile(0.99)),  # what is farther is rare
@@ -259,14 +284,15 @@ def _fit_group(planned: Planned, work: Work) -> None:
     samples = draw_patches(list(planned), work)
     for draw, fits in planned.items():
         _set_samples(draw, fits, samples.pop(0), work.device, hold=len(planned) == 1)
-    fits = _without_error([fit for members in planned.values() for fit in members])
+    everything = _without_error([fit for members in planned.values() for fit in members])
+    fits = [fit for fit in everything if fit.start is None]
     problems = [KMeansProblem(f.sample, f.settings.n_prototypes, f.settings.seed, f.settings.restarts) for f in fits]
     for fit, solved in zip(fits, kmeans_many(problems, work.track), strict=True):
         if isinstance(solved, InputError):
             fit.error = solved
         else:
             fit.centroids, fit.inertias = solved[0].centroids, solved[1]
-    fits = _without_error(fits)
+    fits = _without_error(everything)
     last = max((fit.settings.passes for fit in fits), default=-1)
     for step in range(last + 1):
         what = f"pass {step + 1} of {last} over all patches" if step < last else "measuring"
@@ -286,6 +312,9 @@ def _set_samples(draw: Draw, fits: Sequence[Fit], sample: PatchSample, device: s
         fit.bags = [bag for bag in draw.bags if bag.sample not in fit.failures]
         with fit.catch():
             check_enough(sample, fit.failures, fit.settings.n_prototypes)
+            if fit.start is not None:
+                fit.begin(fit.start, sample.gathered(), device)
+                continue
             key = fit.settings.normalise, fit.settings.pca
             if key not in projected:
                 projected[key] = _projected(sample, fit.settings, device, hold=hold)

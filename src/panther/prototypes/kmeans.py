@@ -5,10 +5,8 @@ r"""K-means on samples in memory: greedy k-means++, then Lloyd iterations from s
 Each next seed is drawn with chance :math:`\propto \min_c |z - h_c|^2`; of a few draws the one counts that lowers the sum of these most
 (Arthur and Vassilvitskii 2007), all restarts from one walk over the sample for each next seed.
 
-After a few iterations hardly any patch changes, and bounds say which cannot (Elkan 2003): a patch whose own centroid is surely nearer than
-any other is not looked at. The late iterations, in which a coarser criterion would have stopped too early, then cost a tenth of the first ones.
-The same iterations are one loop in C where there is a compiled kernel, with bounds that also say which centroids a patch is compared with.
-A GPU reads all patches in less time than it takes to ask which to read: there the kernel looks at every one of them in each iteration.
+With a compiled kernel all iterations are one loop in C. After a few of them hardly any patch changes, and bounds say which cannot (Elkan 2003):
+late iterations cost a tenth of the first ones. A GPU reads all patches in less time than it takes to ask which to read. Torch is the reference.
 """
 
 import math
@@ -24,12 +22,11 @@ from torch import Tensor
 from panther.engine import Track, untracked
 from panther.errors import InputError, check_choice, check_number, check_seed, check_whole, make_plain
 from panther.machine import cores
-from panther.statistics import Statistics, block_rows, nearest, squared_distances
+from panther.statistics import Statistics, accumulate, block_rows, nearest, squared_distances
 from panther.statistics.compiled import CompiledRun, Library, compiled_kernel, iterate, suits_tensor
 from panther.statistics.kernels import accumulate_many, on_triton
 
 ITERATIONS = 300  # at most
-SLACK = 1e-3  # of the patches' distance to the origin: rounding of distances in float32 stays far below
 
 # gives patches (m, d); asked when they are needed, so that few samples are held at a time
 Sample = Callable[[], Tensor]
@@ -232,14 +229,13 @@ def lloyd(
 
 
 def _lloyd_in_torch(x: Tensor, centroids: Tensor, origin: Tensor, energy: Tensor, max_iterations: int) -> KMeansRun:
-    labels = _Labels(x, origin, energy, len(centroids))
-    before = centroids
     for _ in range(max_iterations):
-        labels.follow(before, centroids)
-        before, centroids = centroids, update_centroids(labels.sums, centroids, origin, lambda: x)
+        before = centroids
+        sums = accumulate(x, nearest(before - origin), origin, squares=False).statistics
+        centroids = update_centroids(sums, before, origin, lambda: x)
         if torch.equal(before, centroids):
             break
-    return KMeansRun(centroids, _inertia(labels.sums, before, origin, energy))
+    return KMeansRun(centroids, _inertia(sums, before, origin, energy))
 
 
 def _lloyd_compiled(
@@ -299,63 +295,6 @@ def update_centroids(sums: Statistics, centroids: Tensor, origin: Tensor, sample
     empty = (sums.mass == 0).nonzero().flatten()
     if len(empty):
         means[empty] = centroids[empty]
-        means[empty] = worst_served(sample(), means, origin, len(empty))
+        x = sample()
+        means[empty] = x[squared_distances(x, means, origin).amin(-1).topk(len(empty)).indices]
     return means
-
-
-def worst_served(x: Tensor, centroids: Tensor, origin: Tensor, count: int) -> Tensor:
-    """Return the patches farthest from their nearest centroid."""
-    return x[squared_distances(x, centroids, origin).amin(-1).topk(count).indices]
-
-
-class _Labels:
-    """The nearest centroid of every patch, the statistics of that, and bounds on the distances that make it cheap to keep both true."""
-
-    def __init__(self, x: Tensor, origin: Tensor, energy: Tensor, n_clusters: int) -> None:
-        m, d = x.shape
-        self._x, self._origin, self._energy = x, origin, energy
-        self._slack = SLACK * float(energy.mean().sqrt())
-        self._label = torch.full((m,), n_clusters, device=x.device)  # none yet
-        self._upper = x.new_full((m,), torch.inf)  # on the distance to the own centroid
-        self._lower = x.new_zeros(n_clusters, m)  # on the distance to each other one; infinite for the own
-        self._mass = x.new_zeros(n_clusters + 1, dtype=torch.float64)  # the last one: of patches without a label
-        self._total = x.new_zeros(n_clusters, d, dtype=torch.float64)
-
-    @property
-    def sums(self) -> Statistics:
-        """Mass and sums about the origin."""
-        none = self._mass.new_zeros(())
-        return Statistics(self._mass[:-1], self._total, none, none, none)
-
-    def follow(self, before: Tensor, centroids: Tensor) -> None:
-        """Update everything after the centroids moved; patches that cannot have changed are not looked at."""
-        shift = (centroids - before).norm(dim=-1)
-        self._lower -= shift.unsqueeze(-1)
-        self._upper += torch.cat([shift, shift.new_zeros(1)])[self._label]
-        near = self._upper + self._slack >= self._lower.amin(0)
-        p = centroids - self._origin
-        norms = p.square().sum(-1, keepdim=True)
-        for rows in near.nonzero().flatten().split(_step(self._x)):
-            self._look(rows, p, norms)
-
-    def _look(self, rows: Tensor, p: Tensor, norms: Tensor) -> None:
-        """Distances of some patches to all centroids, and what follows from them."""
-        z = self._x.index_select(0, rows).sub_(self._origin)
-        distance = torch.addmm(norms + self._energy[rows], p, z.T, alpha=-2).clamp_min_(0).sqrt_()  # (C, n)
-        least, label = distance.min(0)
-        self._upper[rows] = least
-        self._lower[:, rows] = distance.scatter_(0, label.unsqueeze(0), torch.inf)
-        old = self._label[rows]
-        changed = (label != old).nonzero().flatten()
-        if len(changed):
-            self._change(z.index_select(0, changed), old[changed], label[changed])
-            self._label[rows] = label
-
-    def _change(self, z: Tensor, old: Tensor, new: Tensor) -> None:
-        """Take patches from their old clusters to new ones: a product with +1 and -1."""
-        columns = torch.arange(len(z), device=z.device)
-        sign = z.new_zeros(len(self._mass), len(z))
-        sign[new, columns] = 1
-        sign[old, columns] = -1
-        self._mass += sign.sum(-1, dtype=torch.float64)
-        self._total += (sign[:-1] @ z).double()

@@ -30,6 +30,7 @@ class BagInfo(NamedTuple):
     encoder: str | None
     spec: PatchSpec = PatchSpec()
     allow_mixed_resolution: bool = False
+    checkpoint: str | None = None
 
 
 Scan = tuple[dict[str, BagInfo], dict[str, str]]  # of usable bags, by name; the reason for each of the others
@@ -128,7 +129,7 @@ def example(failures: Mapping[str, str]) -> str:
 
 def _bag_info(ref: Openable) -> BagInfo:
     bag = ref.open()
-    return BagInfo(len(bag), bag.dim, bag.encoder, bag.spec, bag.allow_mixed_resolution)
+    return BagInfo(len(bag), bag.dim, bag.encoder, bag.spec, bag.allow_mixed_resolution, bag.checkpoint)
 
 
 def allocate(counts: Sequence[int], size: int, share: str) -> list[int]:

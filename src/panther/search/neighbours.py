@@ -13,7 +13,7 @@ from panther.errors import InputError
 from panther.search.distances import Euclidean, Hellinger, MixtureDistance, as_mixture, as_proportions, variance_floor
 from panther.statistics import Apart, Cosine, Measure, Nearest, nearest_rows
 from panther.storage.clinical import PATIENT_COLUMNS, SITE_COLUMNS, TCGA, Columns, read_clinical
-from panther.storage.embeddings import Embeddings, EmbeddingTable, is_in_memory, of_memory, open_embeddings
+from panther.storage.embeddings import READ, Embeddings, EmbeddingTable, is_in_memory, of_memory, open_embeddings
 from panther.storage.names import without_suffix
 from panther.storage.slide_vectors import read_slide_vectors
 from panther.storage.tables import MISSING
@@ -53,7 +53,7 @@ def as_embeddings(value: EmbeddingsLike) -> Embeddings:
     if is_in_memory(value):
         return of_memory(value)
     path, _, key = str(value).partition("#")
-    if not key and Path(path).suffix == ".h5ad":
+    if not key and Path(path).suffix in READ:
         return open_embeddings(Path(path))
     vectors = read_slide_vectors(Path(path), key or None)
     rows, problems = torch.from_numpy(vectors.vectors), tuple(vectors.problems.values())

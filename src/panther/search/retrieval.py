@@ -307,6 +307,18 @@ def _clinical_columns(one: Embeddings) -> "pd.DataFrame":
     return table
 
 
+def informative(at: Sequence[int], cohort: Cohort, *, leave_site_out: bool = False) -> tuple[list[int], list[str]]:
+    """Numbers of neighbours of at most half of the candidates, and a note on the others: with nearly all slides as neighbours a score is forced."""
+    patients, sites = cohort.patients, cohort.sites
+    fewest = len(cohort)  # candidates of a query
+    for patient, site in {*zip(patients.tolist(), sites.tolist(), strict=True)}:
+        others = patients != patient
+        fewest = min(fewest, int((others & (sites != site) if leave_site_out else others).sum()))
+    kept = [k for k in sorted(set(at)) if k == 1 or k <= fewest / 2]
+    left_out = ", ".join(str(k) for k in sorted(set(at)) if k not in kept)
+    return kept, [f"at: {left_out} left out, a query has {fewest} candidates only"] if left_out else []
+
+
 def rows_of(cohort: Cohort, one: Embeddings) -> Embeddings:
     """Rows of a cohort's slides, in this order."""
     named = {without_suffix(name): name for name in one.samples}

@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from panther.search.distances import (
     as_proportions,
     hellinger_parts,
     parts_of_distance,
-    symmetric_kl,
     variance_floor,
 )
 from panther.search.neighbours import Ownership, Searchable, groups
@@ -48,7 +46,6 @@ class Compared:
     hit: float  # ... and of the hit
     adds: float  # term of the squared distance, of its shares
     adds_look: float | None = None  # ... and of its appearance; None: only proportions are compared
-    divergence: float | None = None  # symmetric KL per dimension, nats; None: not compared, or one of them lacks it
 
     @property
     def common(self) -> float:
@@ -128,7 +125,7 @@ def make_query(
 ) -> Query:
     """A row of the cohort by its name, or a new slide embedded like the others."""
     if isinstance(query, (str, Path)) and str(query) in cohort.samples:
-        row = cohort.position(str(query))
+        row = cohort.samples.index(str(query))
         pi = None if cohort.weights is None else as_proportions(cohort.weights[row])
         vector = cohort.rows[row : row + 1].double().numpy() if cohort.mixtures else None
         return Query(str(query), way.rows[row : row + 1].double().numpy(), row, pi, vector)
@@ -145,20 +142,15 @@ def make_query(
     fitted = as_prototypes(prototypes)
     if cohort.made_with is not None and fitted.content_hash() != cohort.made_with:
         raise InputError(f"prototypes: not those that {cohort.source} was embedded with")
-    method, options = method_of(cohort)
+    method = str(cohort.settings.get("method", "panther"))
+    options = {name: value for name, value in cohort.settings.items() if name not in NOT_OPTIONS}
     embedded = embed(bag, fitted, method, **options)
     vector = embedded.vector.double().numpy()[None]
     weights = embedded.aux.get("weights")
     pi = None if weights is None else as_proportions(weights.double().numpy())
     searched = pi[None] if way.on == "pi" and pi is not None else vector
-    position = cohort.position(bag.slide_id) if bag.slide_id in cohort.samples else -1
+    position = cohort.samples.index(bag.slide_id) if bag.slide_id in cohort.samples else -1
     return Query(bag.slide_id, searched, position, pi, vector if cohort.mixtures else None)
-
-
-def method_of(cohort: Embeddings) -> tuple[str, dict[str, Any]]:
-    """Method of the embeddings, and its settings."""
-    options = {name: value for name, value in cohort.settings.items() if name not in NOT_OPTIONS}
-    return str(cohort.settings.get("method", "panther")), options
 
 
 @dataclass(frozen=True)
@@ -194,22 +186,17 @@ class SimilarSlides:
     hits : tuple of Hit
         The most similar slides, each with its ``distance`` and its ``reasons``.
     notes : tuple of str
-        Remarks on the embeddings, the table and the pictures.
-    pictures : tuple of path
-        Files of the pictures.
+        Remarks on the embeddings and the table.
     """
 
     query: str
     on: str
     hits: tuple[Hit, ...]
     notes: tuple[str, ...] = ()
-    method: tuple[str, Mapping[str, Any]] = ("panther", MappingProxyType({}))  # of the embeddings, and its settings
-    pictures: tuple[Path, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        hits = [hit.to_dict() for hit in self.hits]
-        return {"query": self.query, "on": self.on, "hits": hits, "pictures": list(map(str, self.pictures))}
+        return {"query": self.query, "on": self.on, "hits": [hit.to_dict() for hit in self.hits]}
 
     def to_lines(self) -> list[str]:
         """Hits with distances and reasons."""
@@ -218,7 +205,7 @@ class SimilarSlides:
             patient = "" if hit.patient == hit.slide else f" (patient {hit.patient})"
             lines.append(f"{hit.rank:>3}  {hit.distance:.4f}  {hit.slide}{patient}")
             lines += [] if hit.reasons is None else [f"       {hit.reasons.sentence}"]
-        return [*lines, f"{len(self.pictures)} pictures"] if self.pictures else lines
+        return lines
 
     def to_frame(self) -> "pd.DataFrame":
         """One row per hit."""
@@ -264,12 +251,11 @@ def _reasons(
     if cohort.weights is None or query.pi is None:
         return None
     pi, rho = query.pi, as_proportions(cohort.weights[row])
-    by_share, by_look, divergence = hellinger_parts(pi, rho), None, None
+    by_share, by_look = hellinger_parts(pi, rho), None
     if floor is not None and query.vector is not None:
         other = cohort.rows[row : row + 1].double().numpy()
         mixtures = [as_mixture(vector[0], cohort.mixtures, floor) for vector in (query.vector, other)]
         by_share, by_look = parts_of_distance(*mixtures)
-        divergence = symmetric_kl(*mixtures) / mixtures[0].means.shape[-1]
     compared = [
         Compared(
             c,
@@ -278,7 +264,6 @@ def _reasons(
             float(rho[c]),
             float(by_share[c]),
             None if by_look is None else float(by_look[c]),
-            None if divergence is None or min(pi[c], rho[c]) <= 0 else float(divergence[c]),
         )
         for c in range(len(pi))
     ]

@@ -14,7 +14,7 @@ from panther.engine import LOCAL, ItemResult, Work, map_slides
 from panther.errors import InputError
 from panther.slides.cache import SlideCache, remove_copy
 from panther.slides.listing import SlideRef
-from panther.slides.polygons import Contours, read_contours
+from panther.slides.polygons import Contours, read_contours, with_edits
 from panther.slides.slide import Slide
 from panther.storage.names import PARTLY, Job, read_summary
 from panther.storage.trident import Coords, read_coords
@@ -50,7 +50,12 @@ class SlideFiles:
         """Contours of `SLIDE.svs.geojson` (named after the whole file name) or else of `SLIDE.geojson`; a step that finds them sets them."""
         path = self.job.geojson(self.slide.name)
         paths = (path.with_name(f"{self.slide.path.name}.geojson"), path)
-        return next((read_contours(path) for path in paths if path.exists()), None)
+        contours = next((read_contours(path) for path in paths if path.exists()), None)
+        return None if contours is None else self.edited(contours)
+
+    def edited(self, contours: Contours) -> Contours:
+        """Contours with the tissue that was added and cut out in the viewer."""
+        return with_edits(contours, self.job.annotations(self.slide.name))
 
     def coords(self, patches: str) -> Coords | None:
         """Coordinates of a set of patches, None where there are none."""

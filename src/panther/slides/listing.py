@@ -8,10 +8,12 @@ from os.path import realpath  # Path.resolve() raises for a link onto itself
 from pathlib import Path
 
 from panther.errors import InputError
+from panther.slides.readers.zarr import is_image
 from panther.slides.slide import Slide, open_slide, slide_name
 from panther.storage.bags import files_below
 from panther.storage.files import read_bytes
 from panther.storage.names import as_text, composed, not_text
+from panther.storage.readers import is_store
 
 SUFFIXES = (".svs", ".ndpi", ".mrxs", ".scn", ".tif", ".tiff", ".bif", ".vms", ".vmu", ".svslide", ".czi")
 DICOM = ".dcm"
@@ -35,7 +37,7 @@ class SlideRef:
     @property
     def files(self) -> tuple[Path, ...]:
         """Files of the slide, for their size."""
-        return tuple(sorted(self.path.glob("*.dcm"))) if self.path.is_dir() else (self.path,)
+        return tuple(sorted(self.path.glob("*.dcm"))) or (self.path,) if self.path.is_dir() else (self.path,)
 
     @property
     def read_from(self) -> Path:
@@ -75,7 +77,7 @@ def list_slides(
         if not path.exists():
             problems[str(path)] = f"{path}: there is no such file or folder"
             continue
-        slides = list(_slides_in(path, leave_out)) if path.is_dir() else [path]
+        slides = list(_slides_in(path, leave_out)) if path.is_dir() and not is_store(path) else [path]
         if not slides:
             raise InputError(f"{path}: no slides found, expected {', '.join((*SUFFIXES, DICOM))}, or single images")
         for slide in slides:
@@ -110,7 +112,7 @@ def _slides_in(folder: Path, leave_out: Path | None) -> Iterator[Path]:
                 series.setdefault(_series(file), file)
         # the folder where all its DICOM files are one series, else the first file of each series
         yield from [parent] if len(series) == 1 else series.values()
-        yield from (file for file in files if file.suffix.lower() in SUFFIXES)
+        yield from (file for file in files if file.suffix.lower() in SUFFIXES or (is_store(file) and is_image(file)))
 
 
 def _series(file: Path) -> bytes:

@@ -4,7 +4,7 @@ QuPath opens the GeoJSON files; those that it has edited or written are read.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,14 @@ import numpy as np
 from PIL import Image, ImageDraw
 from scipy import ndimage
 
-from panther.errors import InputError
+from panther.errors import InputError, listed
 from panther.storage.geojson import NOT_GEOJSON, annotation, read_geojson, write_geojson
 from panther.store import hash_of
 
 IGNORE = "Ignore*"  # QuPath's class of regions to leave out
-COLOUR = (0, 114, 178)
+TISSUE = "Tissue"  # class of regions to add
+ANNOTATIONS = "annotations"  # folder of a job, with one GeoJSON per slide, which the viewer writes
+COLOUR, IGNORED = (0, 114, 178), (180, 180, 180)
 OUTLINE, HOLE, IGNORED = (0, 158, 115), (0, 114, 178), (213, 94, 0)  # Okabe and Ito's green, blue and vermilion
 WIDTH = 3  # pixels of a drawn outline
 
@@ -176,17 +178,24 @@ class Contours:
     tissue: Tissue
     digest: str  # of the features
     about: Mapping[str, Any]  # the settings that made it; empty for the user's file
-    edited: bool  # True: the user's, which is used and never overwritten
+    edited: bool  # True: the user's, which is used and not segmented again
+
+    @property
+    def regions(self) -> str | None:
+        """Class of annotations that `panther slides --regions` took them from ("all": of any); None for other contours."""
+        return self.about.get("regions")
 
 
 def write_contours(path: Path, tissue: Tissue, about: Mapping[str, Any] | None = None) -> Contours:
     """Write a FeatureCollection. Its member `panther` has ``about`` and a hash, to detect edits; without it, it is the user's file."""
     regions = enumerate(tissue.regions, 1)
     features = [annotation(region.rings, f"tissue {i}", "Tissue", COLOUR) for i, region in regions]
+    ignored = enumerate(tissue.ignored, 1)
+    features += [annotation(region.rings, f"ignored {i}", IGNORE, IGNORED) for i, region in ignored]
     digest = hash_of(features)
     member = None if about is None else {**about, "content": digest}
     write_geojson(path, features, member)
-    return Contours(tissue, digest, member or {}, edited=about is None)
+    return Contours(tissue, digest, member or {}, edited=about is None or "regions" in about)
 
 
 def read_contours(path: Path) -> Contours:
@@ -199,8 +208,40 @@ def read_contours(path: Path) -> Contours:
     regions = tuple(polygon for group, polygon in polygons if group != IGNORE)
     ignored = tuple(polygon for group, polygon in polygons if group == IGNORE)
     digest = hash_of(content.features)
-    edited = content.panther.get("content") != digest
-    return Contours(Tissue(regions, ignored), digest, {} if edited else dict(content.panther), edited)
+    about = dict(content.panther) if content.panther.get("content") == digest else {}
+    return Contours(Tissue(regions, ignored), digest, about, edited=not about or "regions" in about)
+
+
+def read_regions(path: Path, group: str | None = None) -> Tissue:
+    """Annotations of the class ``group`` (None: of any), in capital or small letters; those of the class `Ignore*` are cut out."""
+    contours = read_contours(path)
+    if group is not None:
+        polygons = [(kind or "", Polygon(outer, tuple(holes))) for kind, (outer, *holes) in read_geojson(path).polygons]
+        chosen = tuple(polygon for kind, polygon in polygons if kind.casefold() == group.casefold())
+        if not chosen:
+            kinds = listed(sorted({kind or "none" for kind, _ in polygons}), 6) or "no polygons"
+            raise InputError(f"{path}: found the classes {kinds}, expected {group}")
+        return Tissue(chosen, contours.tissue.ignored)
+    if not contours.tissue.regions:
+        raise InputError(f"{path}: found no polygons, expected regions")
+    return contours.tissue
+
+
+def with_edits(contours: Contours, path: Path) -> Contours:
+    """Contours with the areas of a slide's annotations: those of the class Tissue are added, then those of Ignore* are cut out."""
+    if not path.exists():
+        return contours
+    try:
+        polygons = read_geojson(path).polygons
+    except NOT_GEOJSON as error:
+        raise InputError(f"{path}: no GeoJSON of annotations ({error})") from error
+    edits = [(group, Polygon(outer, tuple(holes))) for group, (outer, *holes) in polygons if group in (TISSUE, IGNORE)]
+    if not edits:
+        return contours
+    added, ignored = (tuple(polygon for group, polygon in edits if group == kind) for kind in (TISSUE, IGNORE))
+    tissue = Tissue((*contours.tissue.regions, *added), (*contours.tissue.ignored, *ignored))
+    corners = [(group, *(ring.tolist() for ring in polygon.rings)) for group, polygon in edits]
+    return replace(contours, tissue=tissue, digest=hash_of([contours.digest, corners]))
 
 
 def draw_contours(picture: np.ndarray, tissue: Tissue, scale: tuple[float, float]) -> np.ndarray:

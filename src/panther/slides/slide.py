@@ -250,7 +250,7 @@ def open_slide(path: Path | str, mpp: float | None = None) -> Slide:
     Parameters
     ----------
     path : path
-        Slide file of any scanner, a TIFF or a plain image, or a folder of DICOM files, which is one slide.
+        Slide file of any scanner, a TIFF or a plain image, or a folder that is one slide: of DICOM files, or OME-Zarr (`.zarr`).
     mpp : float, optional
         Micrometres per pixel at level 0, where the file lacks it or is wrong.
 
@@ -270,12 +270,13 @@ def open_slide(path: Path | str, mpp: float | None = None) -> Slide:
     import panther.slides.readers  # noqa: F401  (registers them; they import this module)
 
     path = Path(path)
-    file = next(iter(sorted(path.glob("*.dcm"))), None) if path.is_dir() else path
+    is_zarr = path.is_dir() and path.suffix.lower() == ".zarr"
+    file = next(iter(sorted(path.glob("*.dcm"))), None) if path.is_dir() and not is_zarr else path
     if file is None:
         raise InputError(f"{path}: found a folder without DICOM files (*.dcm), expected a slide")
-    if not file.is_file():
+    if not file.is_file() and not is_zarr:
         raise InputError(f"{path}: there is no such file")
-    if file.stat().st_size == 0:
+    if file.is_file() and file.stat().st_size == 0:
         raise InputError(f"{path.name}: the file is empty")
     reasons = []
     for entry in slide_readers:
@@ -295,9 +296,10 @@ def open_slide(path: Path | str, mpp: float | None = None) -> Slide:
 
 
 def slide_name(path: Path) -> str:
-    """Name of a slide, in composed letters: the file's without its suffix (.tif, .ome.tif), or the folder's (DICOM)."""
+    """Name of a slide, in composed letters: the file's without its suffix (.tif, .ome.tif, .ome.zarr), or the folder's (DICOM)."""
     folder = path if path.name not in ("", "..") else path.resolve()
-    return composed(folder.name if path.is_dir() else path.stem.removesuffix(".ome"))
+    is_series = path.is_dir() and path.suffix.lower() != ".zarr"  # of DICOM files
+    return composed(folder.name if is_series else path.stem.removesuffix(".ome"))
 
 
 def downsamples(level_dimensions: tuple[Size, ...]) -> tuple[float, ...]:

@@ -52,7 +52,7 @@ class TissueStep:
                 "settings": asdict(self.settings),
                 "unread": float(view.unread.mean()),  # part of the slide
             }
-            files.contours = write_contours(files.job.geojson(files.slide.name), tissue, about)
+            files.contours = files.edited(write_contours(files.job.geojson(files.slide.name), tissue, about))
         _draw(files, files.contours, picture)
 
     def about(self, files: SlideFiles) -> Mapping[str, Any]:
@@ -60,7 +60,8 @@ class TissueStep:
         if files.contours is None:
             return {}
         if files.contours.edited:
-            return {"tissue": "edited"}
+            regions = files.contours.regions
+            return {"tissue": f"regions: {regions}" if regions else "edited"}
         about = files.contours.about
         unread = about.get("unread", 0.0)
         return {

@@ -1,7 +1,7 @@
 """The study file: one YAML, checked before anything runs."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,7 +13,7 @@ from panther.aggregators import aggregators
 from panther.cohort.covariates import CovariateEntry
 from panther.cohort.spec import STRICT, Seed, SplitSpec, TaskSpec
 from panther.cohort.targets import Kind
-from panther.errors import InputError, listed, plain, suggestion
+from panther.errors import InputError, first_problem, format_problem, listed, plain, suggestion
 from panther.evaluation.metrics import SHOWN, metric_problem
 from panther.mil import networks
 from panther.models.blocks import needs_prototypes
@@ -298,7 +298,7 @@ def parse_study(content: Mapping[str, Any], source: str = "The study", folder: P
     try:
         return Study.model_validate(plain(dict(content)))
     except ValidationError as error:
-        raise InputError(f"{source}: {format_problem(error)}") from error
+        raise InputError(f"{source}: {format_study_problem(error)}.") from error
 
 
 def as_study(study: Study | Mapping[str, Any] | Path | str, folder: Path) -> Study:
@@ -334,48 +334,25 @@ EITHER = {
     "retrieval": "true, false, or numbers of neighbours from 1 to 1,000, e.g. [1, 5]",
     "shuffle": "true, false, or how often, from 1 to 100",
     "evaluate_by": "a column, or a list of columns",
+    "features": "a folder",
+    "splits": "a folder, {scheme: kfold} or {column: fold}",
 }
-UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # of pydantic's models and of dataclasses
-KEYS: dict[str, Sequence[str]] = {  # below a key of the study; elsewhere those of an entry
-    "task": [*TaskSpec.model_fields],
+KEYS: dict[str, Iterable[str]] = {  # below a key of the study; elsewhere those of an entry
+    "task": TaskSpec.model_fields,
     "columns": [field.name for field in fields(Columns)],
-    "splits": list(dict.fromkeys((*SplitSpec.model_fields, *ColumnSplits.model_fields))),
-    "external": [*External.model_fields],
+    "splits": dict.fromkeys((*SplitSpec.model_fields, *ColumnSplits.model_fields)),
+    "external": External.model_fields,
 }
 
 
-def format_problem(error: ValidationError) -> str:
-    """One problem, a mistyped key before all others: key, found value, expected value."""
-    first: dict[Any, Any] = {}  # of a key of several types, the problem of the whole value
-    for problem in sorted(error.errors(), key=lambda one: len(one["loc"])):
-        loc = problem["loc"]
-        whole = next((loc[:end] for end in range(1, len(loc)) if _either(loc[:end])), None)
-        first.setdefault(whole or (loc, len(first)), {**problem, "loc": whole or loc})
-    problems = sorted(first.values(), key=lambda problem: problem["type"] not in UNKNOWN_KEY)
-    problem, kind, parts = problems[0], problems[0]["type"], list(problems[0]["loc"])
-    if parts[:1] == ["splits"]:
-        del parts[1:2]  # the type that the splits were taken for
-    where, value = ".".join(map(str, parts)), repr(problem["input"])[:100]
-    message = problem["msg"].removeprefix("Value error, ").rstrip(".")
-    if kind in UNKNOWN_KEY:
-        keys = [*Study.model_fields] if len(parts) == 1 else KEYS.get(str(parts[0]), [*Named.model_fields])
-        message = f"there is no such key; {suggestion(str(parts[-1]), keys)}"
-    elif kind == "missing":
-        message = "is missing"
-    elif _either(parts):
-        message = f"expected {_either(parts)}, not {value}"
-    elif kind == "model_type":
-        expected = "a folder, {scheme: kfold} or {column: fold}" if where == "splits" else "a name, or {name: ...}"
-        message = f"expected {expected}, not {value}"
-    elif where and kind != "value_error":
-        message = f"{message.replace('Input should be', 'expected')}, not {value}"
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return f"{where}: {message}{more}." if where else f"{message}{more}."
-
-
-def _either(parts: Sequence[Any]) -> str | None:
-    """Expected values of a key of several types; None for other keys."""
-    if len(parts) == 1:
-        return EITHER.get(str(parts[0]))
-    # features: {ENCODER: ...}, of the study or of an external cohort
-    return "a folder" if len(parts) in (2, 4) and parts[-2] == "features" else None
+def format_study_problem(error: ValidationError) -> str:
+    """One problem of a study: key, found value, expected value."""
+    problem = first_problem(error)
+    key, *below = problem["loc"] or ("",)
+    if key in ("splits", "retrieval", "shuffle", "evaluate_by"):
+        below = below[1:]  # the type that the value was taken for
+    known = KEYS.get(str(key), Named.model_fields) if below else Study.model_fields
+    expected = "a name, or {name: ...}" if problem["type"] == "model_type" else ""
+    if not below or key == "features":
+        expected = EITHER.get(str(key), expected)
+    return format_problem({**problem, "loc": (key, *below)}, known=list(known), expected=expected)

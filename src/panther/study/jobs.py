@@ -21,7 +21,7 @@ import numpy as np
 from panther.aggregators.embed import Embedder, embed_grid
 from panther.engine import Work, map_slides, side_by_side
 from panther.errors import InputError
-from panther.models.blocks import Block
+from panther.models.blocks import Block, join_rows
 from panther.models.fitting import Bags, Embedded, FittedModel, Parts, TrainingRecipe, fit_model
 from panther.models.model import read_about, save_model
 from panther.models.settings import Named
@@ -30,7 +30,6 @@ from panther.prototypes.centre import Sites, add_sites
 from panther.registry import PLUGINS
 from panther.storage.files import DAMAGE, read_array, read_arrays, read_json, write_array, write_arrays, write_json
 from panther.storage.prototypes import load_prototypes, save_prototypes
-from panther.storage.tensors import TensorFileError, read_checkpoint
 from panther.store import hash_of
 from panther.study.population import SampleVectors
 from panther.types import FeatureSpace, Openable, PatchSpec, Prototypes
@@ -122,13 +121,10 @@ class JoinedJob(StudyJob):
 
     def run(self) -> None:
         """Write the samples that have all embeddings, in the order of the first."""
-        parts = [load_embeddings(path) for path in self.inputs]
-        rows = [{name: row for row, name in enumerate(names)} for _, names in parts]
-        common = [name for name in parts[0][1] if all(name in known for known in rows)]
-        if not common:
+        names, vectors = join_rows([load_embeddings(path)[::-1] for path in self.inputs])
+        if not names:
             raise InputError("no sample has all of them.")
-        pieces = [x[[known[name] for name in common]] for (x, _), known in zip(parts, rows, strict=True)]
-        write_rows(self.path, common, np.concatenate(pieces, 1))
+        write_rows(self.path, names, vectors)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -154,12 +150,6 @@ class ModelJob(StudyJob):
         """Write the model, then its predictions and the learning curve where there is one."""
         if self.done:  # by another process
             return
-        checkpoint = self.path.with_suffix(".ckpt")
-        if checkpoint.exists():
-            try:
-                read_checkpoint(checkpoint)
-            except TensorFileError:  # damaged: the training starts anew
-                checkpoint.unlink()
         recipe = self.recipe
         if recipe.training.device == "cpu":  # the default
             recipe = replace(recipe, training=replace(recipe.training, device=device))
@@ -169,10 +159,9 @@ class ModelJob(StudyJob):
             data = Bags(self.bags, prototypes, self.spec)
         else:
             data = Embedded(*load_embeddings(self.embeddings), tuple(block.load() for block in self.blocks))
-        fitted = fit_model(recipe, self.parts, data, checkpoint=checkpoint)
+        fitted = fit_model(recipe, self.parts, data)
         save_model(fitted.model, self.model)
         write_predictions(fitted, self.path)
-        checkpoint.unlink(missing_ok=True)
 
 
 def write_rows(

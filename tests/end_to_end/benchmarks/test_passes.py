@@ -56,11 +56,3 @@ def test_the_reference_computes_the_same_mixture(passes):
         for theirs, mine, true in zip(found, passes.ours(x, prototypes, steps), truth, strict=True):
             assert_close(theirs.double(), true, rtol=1e-3, atol=1e-4)
             assert_close(theirs, mine.to(theirs), rtol=1e-3, atol=1e-4)
-
-
-def test_the_reference_takes_padded_batches(passes):
-    x, prototypes = passes.slide("soft", PATCHES)
-    padded = torch.cat([x, torch.zeros_like(x[:50])]).expand(2, -1, -1)
-    mask = (torch.arange(PATCHES + 50) < PATCHES).expand(2, -1)
-    for one, both in zip(passes.plain(x, prototypes, 2), passes.plain(padded, prototypes, 2, mask), strict=True):
-        assert_close(both[1], one, rtol=1e-3, atol=1e-3)  # E[x^2] - mu^2 in float32 cancels by 4e-4 between machines

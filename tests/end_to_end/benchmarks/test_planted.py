@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from panther.errors import InputError
-from panther_demo.stain import concentrations, transmitted, usual_stain
 from panther_demo.truth import read_mask
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
-from _planted_arrangements import of_shares, section, with_guests, with_needle
-from _planted_bank import USUAL, Bank, drawn_concentrations, laboratories
-from planted import CELL, TASKS, planted_layout, write_planted
+from _planted_arrangements import with_guests, with_needle
+from _planted_bank import USUAL, Bank
+from planted import TASKS, write_planted
 
 sys.path.pop(0)  # other benchmarks have the names of rooms
 
@@ -52,38 +51,6 @@ def test_a_needle_has_its_share_of_the_patches_at_least_one_and_lies_in_one_plac
     assert len(lesion) == count
     if count:
         assert np.ptp(lesion, axis=0).max() <= 2 * np.ceil(np.sqrt(count)) + 1
-
-
-def test_a_section_has_the_number_of_cells_and_shares_row_by_row():
-    assert section(np.random.default_rng(2), 137).sum() == 137
-    arrangement = of_shares(np.random.default_rng(3), 1000, SHARES)
-    assert (np.diff(arrangement.cells[:, 1] * 1000 + arrangement.cells[:, 0]) > 0).all()
-    assert np.abs(np.bincount(arrangement.tissue, minlength=4) - 1000 * SHARES).max() <= 1
-
-
-def test_the_layout_shows_the_arrangement():
-    arrangement = guests("infiltrated")
-    layout = planted_layout(np.random.default_rng(0), arrangement)
-    middles = (arrangement.cells[:, ::-1] + 1) * CELL + CELL // 2  # a margin of one patch
-    assert (layout.labels[tuple(middles.T)] - 1 == arrangement.tissue).mean() > 0.99
-
-
-def test_another_stain_leaves_concentrations_as_they_are():
-    h, e = (field[0] for field in drawn_concentrations("stroma", 16))
-    for stain in laboratories(2, 1.0).values():
-        picture = transmitted(h, e, stain, np.random.default_rng(0))
-        for was, found in zip((h, e), concentrations(picture, stain), strict=True):
-            assert np.median(np.abs(was - found)) < 0.02
-
-
-def test_laboratories_differ_by_their_spread():
-    usual = usual_stain()
-
-    def away(spread: float) -> float:
-        labs = [stain for name, stain in laboratories(6, spread).items() if name != USUAL]
-        return float(np.mean([np.abs(stain.haematoxylin - usual.haematoxylin).sum() for stain in labs]))
-
-    assert 0 < away(1.0) < away(2.5)
 
 
 def test_a_bank_is_read_as_it_was_written_and_its_halves_share_no_tile(tmp_path):

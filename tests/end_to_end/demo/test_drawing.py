@@ -11,7 +11,7 @@ from panther.engine import Work, open_executor
 from panther.errors import InputError
 from panther.slides import list_slides, open_slide
 from panther_demo.cohort import CohortSettings, make_patients, tiny, write_cohort
-from panther_demo.layout import SCALE, enlarged, make_layout, ramp, scattered
+from panther_demo.layout import SCALE, make_layout
 from panther_demo.slide import DrawnSlide, draw, write_slide
 from panther_demo.stain import site_stain, transmitted
 from panther_demo.tissues import tissues
@@ -141,23 +141,7 @@ def test_a_patient_does_not_depend_on_how_many_there_are():
     assert len({(p.site, p.subtype) for p in patients}) == 6  # both subtypes at every site
 
 
-def test_a_missing_mask_is_refused_with_its_name(tmp_path):
-    with pytest.raises(InputError, match=r"none\.png"):
-        read_mask(tmp_path / "none.png")
-
-
 @pytest.mark.parametrize("bad", [{"patients": 1}, {"sites": 0}, {"side": 500}, {"seed": -1}])
 def test_a_cohort_that_makes_no_sense_is_refused(bad):
     with pytest.raises(InputError):
         CohortSettings(**bad)
-
-
-def test_points_keep_their_distance_and_ramps_their_ends():
-    points = scattered(np.random.default_rng(0), (200, 300), 20, jitter=0.0)
-    gaps = np.linalg.norm(points[:, None] - points[None], axis=-1) + 1e9 * np.eye(len(points))
-    assert gaps.min() == pytest.approx(20, rel=0.01)
-    assert ramp(np.array([-1.0, 0.0, 1.0, 2.0, 3.0]), 0, 2).tolist() == [0, 0, 0.5, 1, 1]
-    assert ramp(np.array([9.0, 5.0]), 9, 5).tolist() == [0, 1]
-    flat = enlarged(np.full((3, 4), 2.5), (30, 40))
-    assert flat.shape == (30, 40)
-    assert np.allclose(flat, 2.5)

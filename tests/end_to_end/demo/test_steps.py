@@ -11,9 +11,8 @@ import pytest
 from panther.engine import open_executor, untracked
 from panther.errors import InputError
 from panther.machine import cores, process_context
-from panther_demo import pipeline
 from panther_demo.cohort import CohortSettings, make_patients, tiny
-from panther_demo.pipeline import Demo, closing, draw_cohort, mapped, run_demo, steps
+from panther_demo.pipeline import Demo, closing, draw_cohort, run_demo, steps
 from panther_demo.steps import Runner, command, share_server
 
 
@@ -78,15 +77,6 @@ def test_every_command_of_the_demo_is_one_that_the_product_has(tmp_path):
             assert bound.arguments, step
 
 
-def test_another_seed_or_more_methods_change_the_first_step_that_they_touch(tmp_path):
-    plain = [step.arguments for step in steps(Demo(tmp_path, CohortSettings()))]
-    seed = [step.arguments for step in steps(Demo(tmp_path, CohortSettings(seed=7)))]
-    full = [step.arguments for step in steps(Demo(tmp_path, CohortSettings(), full=True))]
-    assert plain[0] != seed[0]
-    assert plain[:3] == full[:3]
-    assert plain[3] != full[3]
-
-
 def test_another_cohort_in_the_same_folder_leaves_nothing_of_the_first(tmp_path):
     tiny_cohort = CohortSettings(patients=3, sites=1, side=512)
     draw_cohort(tmp_path, tiny_cohort, untracked)
@@ -98,11 +88,6 @@ def test_another_cohort_in_the_same_folder_leaves_nothing_of_the_first(tmp_path)
     plans = [plan.name for patient in make_patients(replace(tiny_cohort, patients=2)) for plan in patient.slides]
     assert sorted(path.stem for path in (tmp_path / "slides").iterdir()) == sorted(plans)
     assert sorted(path.stem for path in (tmp_path / "truth").glob("*.png")) == sorted(plans)
-
-
-def test_slides_with_maps_are_of_the_cohort_and_different_patients():
-    names = mapped(CohortSettings())
-    assert len({name.rsplit("-", 1)[0] for name in names}) == len(names) == pipeline.MAPPED
 
 
 def test_missing_packages_are_refused_together(tmp_path, monkeypatch):

@@ -36,12 +36,18 @@ NOT_RUN = {
     r"^pip install": "needs a network",
     r"^dask (scheduler|worker)|tcp://HOST": "needs more than one machine",
     r"^panther slides .*--encoder uni": "needs weights behind a permission",
+    r"panther [a-z-]+ stores/": "needs stores of wsidata; tests/unit/storage/test_wsidata.py runs it",
+    r"^panther mcp ": "waits for a client; tests/unit/cli/test_mcp.py is one",
+    r"--push-to|^uvx|^pipx|^docker build|^apptainer": "needs a network or Docker",
+    r"^panther share|library/|dicom_slides|--regions drawn": "needs files of other tests, which run it",
     r"^panther view ": "waits for a browser; tests/unit/viewer does it",
     r"median\.py$|\.register\(": "a plug-in; tests/end_to_end/test_plugins.py runs it",
 }
 # Blocks that are no programs.
 NOT_CODE = {
     r"^@inproceedings": "a reference",
+    r"mcpServers": "the configuration of a client",
+    r"getAnnotationObjects": "a script of QuPath",
     r"^job/\n": "folders of a job",
     r"^slide_id,x,y,label\n": "a table",
     r"^--slide-mpp": "options of a command that stands above",

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import panther
 from cli.running import Runner, make_cohort
 from clusters.conftest import dask_workers
 from slides.phantoms import tissue_slide, write_pyramid
@@ -79,14 +78,6 @@ def test_a_cluster_of_two_workers(cluster, world, monkeypatch, capsys, command):
         Path(way).mkdir()
         Runner(monkeypatch, capsys)(*words, "-o", f"{way}/{output}", *options)
     assert not differing(contents(Path("one", output)), contents(Path("dask", output)))
-
-
-def test_python_takes_the_same_places(cluster, world):
-    tables = [
-        panther.embed_cohort(world / "feats", method="mean", workers=where) for where in (1, cluster.scheduler_address)
-    ]
-    assert tables[0].samples == tables[1].samples
-    assert np.array_equal(tables[0].vectors, tables[1].vectors)
 
 
 @pytest.mark.slow

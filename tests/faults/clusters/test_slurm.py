@@ -62,25 +62,16 @@ def test_a_job_requests_the_resources_of_the_file(slurm, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
+    "change",
     [
-        ({"corse": 2}, "corse: found 2, did you mean 'cores'?"),
-        ({"memory": None}, "memory: found None, expected e.g. 32GB"),
-        ({"memory": "lots"}, "memory: found 'lots', expected e.g. 32GB"),
-        ({"walltime": 60}, "walltime: found 60"),
-        ({"cores": 0}, "cores: found 0, expected greater than or equal to 1"),
-        ({"cores": "two"}, "cores: found 'two'"),
-        ({"min_jobs": 5, "max_jobs": 2}, "min_jobs: found 5"),
+        *({"corse": 2}, {"memory": None}, {"memory": "lots"}, {"walltime": 60}, {"walltime": "moon"}, {"cores": 0}),
+        *({"cores": "two"}, {"min_jobs": 5, "max_jobs": 2}),
     ],
 )
-def test_options_that_make_no_sense_are_named(change, named):
-    with pytest.raises(InputError) as refused:
+def test_options_that_make_no_sense_are_named(change):
+    with pytest.raises(InputError, match=f"options.yaml: {next(iter(change))}: "):
         SlurmOptions.parse({**LEAST, **change}, "options.yaml")
-    assert f"options.yaml: {named}" in str(refused.value)
-
-
-def test_a_key_that_is_missing_is_named():
-    with pytest.raises(InputError, match=r"walltime: "):
+    with pytest.raises(InputError, match="walltime: "):
         SlurmOptions.parse({"cores": 1, "memory": "1GB"})
 
 

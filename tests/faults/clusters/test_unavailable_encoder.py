@@ -24,7 +24,7 @@ def test_slides_are_not_begun_with_an_encoder_that_no_worker_can_have(panther, c
     _, err = panther(
         "slides", "slides", "-o", "job", "--encoder", "ctranspath", "-j", cluster.scheduler_address, code=2
     )
-    assert err.count("`weights=FILE`") == 1
+    assert err.count("`--weights FILE`") == 1
     assert not Path("job").exists()
 
 

@@ -15,7 +15,8 @@ from matplotlib.text import Text
 
 from panther.charts import prototypes, results
 from panther.charts.chart import Chart
-from panther.charts.style import save, tint
+from panther.charts.display_names import column_titles
+from panther.charts.style import save
 from panther.charts.to_matplotlib import draw
 from panther.errors import InputError
 from panther.evaluation.survival_metrics import kaplan_meier
@@ -47,6 +48,7 @@ CHARTS: dict[str, Callable[[], Chart]] = {
     "correlations": lambda: prototypes.correlations(NAMES, [0.3, np.nan], TESTS, BROKEN),
     "cooccurrence": lambda: prototypes.cooccurrence(NAMES, np.full((2, 2), np.nan)),
     "contacts": lambda: prototypes.contacts(NAMES, np.array([[9.0, -9], [np.nan, 1]])),
+    "similarity": lambda: prototypes.similarity(NAMES, np.eye(2)),
     "borders": lambda: prototypes.borders(NAMES, np.array([[np.nan, 1.0], [0.4, np.nan]])),
     "contributions": lambda: prototypes.contributions(NAMES, {BROKEN: [1, 2], "mu": [2, 1]}, COLOURS),
     "contribution_swarm": lambda: prototypes.contribution_swarm(NAMES, NUMBERS - 0.5, COLOURS),
@@ -115,6 +117,7 @@ def test_the_charts_of_choosing_c_mark_the_recommended_one() -> None:
     draw([charts]).draw_without_rendering()
     for chart in charts:
         go.Figure(chart.plotly())
+        assert chart.x.ticks == [2, 3, 4]  # whole numbers
 
 
 def test_the_largest_groups_are_drawn_in_the_tables_order() -> None:
@@ -154,10 +157,23 @@ def test_prototypes_of_one_class_stand_together() -> None:
     np.testing.assert_allclose(heat.values, [[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0, 0]])
 
 
-def test_a_tint_lies_between_the_colour_and_white() -> None:
-    assert [tint("#0072B2", strength) for strength in (1, 0)] == ["#0072b2", "#ffffff"]
-
-
 def test_a_picture_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"chart\.jpg"):
         save(CHARTS["shares"]().figure(), tmp_path / "chart.jpg")
+
+
+def test_clinical_columns_have_readable_titles_unless_two_would_be_alike():
+    names = [
+        "os_survival_days",
+        "os_censorship",
+        "OS.time",
+        "DFI",
+        "survival_months",
+        "tissue_source_site",
+        "days",
+        "grade",
+    ]
+    titles = ["Overall survival (days)", "Overall survival, censored", "Overall survival, time", "Disease-free interval, event",
+              "Survival (months)", "Site", "days", "grade"]  # fmt: skip
+    assert list(column_titles(names).values()) == titles
+    assert column_titles(["center", "hospital"]) == {"center": "center", "hospital": "hospital"}

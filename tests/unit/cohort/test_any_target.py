@@ -8,7 +8,6 @@ from panther import make_splits
 from panther.cohort.load import load_cohort
 from panther.cohort.spec import SplitSpec
 from panther.cohort.splits import Split, balanced_splits, check
-from panther.cohort.targets import Labels, Values
 from panther.errors import InputError
 
 
@@ -54,13 +53,6 @@ def test_unusable_targets_are_refused_by_name(columns, task, words):
     assert all(word in str(refused.value) for word in words)
 
 
-def test_slides_of_a_patient_with_different_values_are_refused():
-    given = table(3, v=["1", "2", "3"]).assign(case_id=["a", "a", "b"])
-    with pytest.raises(InputError, match="level=slide"):
-        load_cohort(given, value="v")
-    assert len(load_cohort(given, value="v", level="slide")) == 3
-
-
 def test_folds_balance_small_and_large_values():
     values = np.random.default_rng(0).exponential(10, 100)
     cohort = load_cohort(table(100, v=values.astype(str)), value="v")
@@ -93,9 +85,3 @@ def test_a_part_without_both_sides_is_refused_for_training_and_noted_for_a_test(
     numbers = load_cohort(table(4, v=["1", "2", "3", "3"]), value="v")
     with pytest.raises(InputError, match="all 2 training samples have the same value"):
         check(numbers, Split(ids[2:], (), {"test": ids[:2]}), "fold 0")
-
-
-def test_targets_follow_each_other_and_are_columns_of_tables():
-    both = Labels(("a",), np.array([[1.0]])).followed_by(Labels(("a",), np.array([[np.nan]])))
-    np.testing.assert_array_equal(both.columns()["label_a"], [1.0, np.nan])
-    assert Values(np.array([1.0])).followed_by(Values(np.array([2.0]))).columns()["value"].tolist() == [1.0, 2.0]

@@ -33,12 +33,6 @@ def test_every_fold_is_tested_once_in_its_natural_order(table):
     assert not notes
 
 
-def test_with_validation_the_next_fold_validates(table):
-    splits, _ = splits_of(table, "fold", val=True)
-    assert splits[0].val == splits[1].test["test"]
-    assert not set(splits[0].val) & set(splits[0].train)
-
-
 def test_a_column_of_train_and_test_is_one_split(table):
     ((split,), _) = splits_of(table, "split")
     part = table.groupby("case_id")["split"].first()
@@ -47,11 +41,6 @@ def test_a_column_of_train_and_test_is_one_split(table):
     assert set(split.train) == set(part.index[part == "train"])
     with pytest.raises(InputError, match="leave out `val`"):
         splits_of(table, "split", val=True)
-
-
-def test_numbers_that_a_spreadsheet_made_decimals_are_the_same_folds(table):
-    table.loc[::2, "fold"] += ".0"
-    assert len(splits_of(table, "fold")[0]) == 3
 
 
 def test_samples_without_a_fold_are_left_out_and_noted(table):

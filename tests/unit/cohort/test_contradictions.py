@@ -25,12 +25,6 @@ def test_two_status_columns_that_contradict_each_other_are_refused_by_name():
     assert named.target.event.sum() == EVENT.sum()
 
 
-def test_a_status_without_a_time_contradicts_too():
-    words = np.where([1, 1, 1, 1, 0, 1], "1:DECEASED", "0:LIVING")
-    with pytest.raises(InputError, match=r"in 1 of 6 rows, e\.g\. 0 and 1:DECEASED of S1"):
-        load_cohort(table(os_time=DAYS, os_event=EVENT, OS_STATUS=words), survival="os")
-
-
 def test_columns_that_agree_or_are_empty_are_no_contradiction():
     months = [f"{days / 30:.1f}" for days in DAYS]
     censored = ["", *map(str, 1 - EVENT[1:])]

@@ -70,12 +70,6 @@ def test_unknown_levels_and_text_are_encoded_as_missing_values() -> None:
     assert result.columns[0].unknown(new["stage"]) == ["IV"]
 
 
-def test_settings_survive_json() -> None:
-    result, _ = fitted("age", "sex", "stage")
-    again = load_covariates(json.loads(json.dumps(result.settings())))
-    assert again == result
-
-
 def test_a_constant_covariate_is_left_out_and_constants_alone_are_refused() -> None:
     result, notes = fitted("age", "same")
     assert result.names == ("age", "age missing")

@@ -70,16 +70,6 @@ def test_a_split_with_other_settings_is_not_replaced(cohort, tmp_path, key):
     assert (tmp_path / "s.json").read_text() == before
 
 
-def test_a_run_that_stops_half_way_leaves_no_summary(cohort, tmp_path):
-    made = make_splits(cohort, "kfold", k=3)
-    write_splits(tmp_path, "s", cohort, made, {"seed": 0})
-    (tmp_path / "s_k=2" / "train.csv").unlink()
-    (tmp_path / "s_k=2" / "train.csv").mkdir()  # cannot be replaced by a file
-    with pytest.raises(InputError, match=r"train\.csv"):
-        write_splits(tmp_path, "s", cohort, made, {"seed": 0})
-    assert not (tmp_path / "s.json").exists()
-
-
 def test_named_columns_serve_in_split_files_too(tmp_path):
     (tmp_path / "t.csv").write_text("scan,who,label\n1,p,a\n2,p,a\n3,q,b\n4,r,a\n5,s,b\n")
     (tmp_path / "s_k=0").mkdir()
@@ -192,6 +182,16 @@ def test_the_command_makes_splits_and_checks_them(table, tmp_path):
 def test_the_command_refuses_invalid_requests(table, arguments, culprit):
     with pytest.raises(InputError, match=culprit):
         run(table, *arguments)
+
+
+def test_a_run_that_stops_half_way_leaves_no_summary(cohort, tmp_path):
+    made = make_splits(cohort, "kfold", k=3)
+    write_splits(tmp_path, "s", cohort, made, {"seed": 0})
+    (tmp_path / "s_k=2" / "train.csv").unlink()
+    (tmp_path / "s_k=2" / "train.csv").mkdir()  # cannot be replaced by a file
+    with pytest.raises(InputError, match=r"train\.csv"):
+        write_splits(tmp_path, "s", cohort, made, {"seed": 0})
+    assert not (tmp_path / "s.json").exists()
 
 
 def test_splits_are_not_written_where_they_are_checked(table, tmp_path):

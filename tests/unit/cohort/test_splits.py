@@ -85,15 +85,6 @@ def test_a_class_of_one_sample_trains():
         assert part[50] == part[51] == 0
 
 
-def test_censored_and_events_are_cut_at_separate_quantiles():
-    target = cohort(survival=True).target
-    groups = target.strata()
-    assert set(groups[target.event]) == {0, 1, 2, 3}
-    assert set(groups[~target.event]) == {4, 5, 6, 7}
-    assert np.ptp(np.bincount(groups[~target.event])[4:]) <= 2
-    assert target.time[groups == 0].max() <= target.time[groups == 3].min()
-
-
 def frame(**columns: list) -> pd.DataFrame:
     n = len(next(iter(columns.values())))
     return pd.DataFrame({"slide_id": [f"s{i}" for i in range(n)], "case_id": [f"p{i}" for i in range(n)], **columns})
@@ -114,12 +105,6 @@ def test_a_scheme_that_cannot_be_is_refused(scheme, settings, culprit):
     small = load_cohort(frame(label=list("aabbab"), center=list("xxxyyy")), label="label")
     with pytest.raises(InputError, match=culprit):
         make_splits(small, scheme, **settings)
-
-
-def test_folds_of_sites_require_sites():
-    without = load_cohort(frame(label=list("aabb")), label="label")
-    with pytest.raises(InputError, match=r"4 of 4 samples lack a site"):
-        make_splits(without, "site-kfold", k=2)
 
 
 def test_a_fold_without_events_and_a_class_absent_from_training_are_refused():

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from panther.cohort.load import load_cohort
 from panther.cohort.outcomes import about_times, unit_of
 from panther.cohort.targets import Survival
 from panther.study.population import gather
@@ -29,14 +28,6 @@ def test_the_unit_is_read_from_the_name_of_the_column(column, unit):
     assert unit_of(column) == unit
 
 
-@pytest.mark.parametrize(("time", "median"), [("OS_MONTHS", "12 months"), ("OS.time", "12")])
-def test_the_report_states_columns_polarity_and_unit(tmp_path, time, median):
-    status = "OS_STATUS" if time == "OS_MONTHS" else "OS"
-    (tmp_path / "t.csv").write_text(f"slide_id,{time},{status}\n1,10,1\n2,12,0\n3,14,1\n")
-    said = load_cohort(tmp_path / "t.csv", survival="os").report.sentences()
-    assert f"{time} and {status} (1 = event): 2 events among 3; median time {median}." in said
-
-
 def survival(time, unit):
     return Survival(np.array(time, float), np.ones(len(time), bool), unit)
 
@@ -48,12 +39,6 @@ def test_times_are_converted_where_both_units_are_known():
     assert joined.unit == "days"
     assert about_times(study, other, "ext.csv") == ["ext.csv: times in months were converted (1 month = 30.4375 days)."]
     assert about_times(study, survival([200.0], "days"), "ext.csv") == []
-
-
-@pytest.mark.parametrize("unit", [None, "days"])
-def test_times_of_another_magnitude_are_noted_where_nothing_can_be_converted(unit):
-    notes = about_times(survival([300, 600], "days"), survival([12.0, 24.0], unit), "ext.csv")
-    assert notes[0].startswith("ext.csv: the median time is 18, in the study 450: are the units the same?")
 
 
 def test_an_external_cohort_in_months_has_the_times_of_the_same_one_in_days(tmp_path):
@@ -72,3 +57,9 @@ def test_an_external_cohort_in_months_has_the_times_of_the_same_one_in_days(tmp_
     assert result["months"].target.unit == "days"
     assert any("were converted" in note for note in result["months"].notes)
     assert not any("converted" in note for note in result["days"].notes)
+
+
+@pytest.mark.parametrize("unit", [None, "days"])
+def test_times_of_another_magnitude_are_noted_where_nothing_can_be_converted(unit):
+    notes = about_times(survival([300, 600], "days"), survival([12.0, 24.0], unit), "ext.csv")
+    assert notes[0].startswith("ext.csv: the median time is 18, in the study 450: are the units the same?")

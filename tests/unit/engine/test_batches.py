@@ -52,10 +52,6 @@ def test_large_results_bound_the_items_in_flight():
     assert not batches.full(7)  # two for each worker, whatever they weigh
 
 
-def test_few_items_ahead_travel_one_by_one():
-    assert set(sizes(200, Idle(2, 1e-4), seconds=1e-4, ahead=1)) == {1}
-
-
 def test_one_long_item_ends_the_batching_at_once_and_is_forgotten_slowly():
     batches = Batches(range(100_000), Idle(2, 1e-4))
     batches.learn(1, 1e-4, 10)

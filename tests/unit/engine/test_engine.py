@@ -10,7 +10,6 @@ import torch
 from panther.engine import (
     LOCAL,
     Launched,
-    Work,
     attempt_all,
     collect,
     map_all,
@@ -134,22 +133,10 @@ def test_a_stream_hands_on_each_value_before_the_next_is_worked_on():
     assert worked == [0]
 
 
-def test_the_only_item_fails_where_it_is_no_bag():
-    assert collect(only_even, [1], "squaring") == ({}, {"1": "1: no bag."})
-
-
 def test_all_values_come_in_order_or_the_first_failure_is_raised(work):
     assert map_all(square, [2, 1, 0], "squaring", work) == [4, 1, 0]
     with pytest.raises(InputError, match="three is refused"):
         map_all(square, range(8), "squaring", work)
-
-
-def test_a_progress_bar_shows_what_is_done_and_how_much_of_it():
-    reported = []
-    seen = Work(track=lambda items, what, total: reported.append((what, total)) or items)
-    collect(square, [1, 2], "collecting", seen)
-    map_all(square, [1, 2, 4], "mapping", seen)
-    assert reported == [("collecting", 2), ("mapping", 3)]
 
 
 def test_where_an_unexpected_error_came_from_is_logged(caplog):
@@ -204,3 +191,7 @@ def test_workers_are_processes_or_the_place_of_a_cluster(workers, place):
 def test_workers_of_no_kind_are_refused_by_name(workers):
     with pytest.raises(InputError, match="workers"):
         parse_workers(workers)
+
+
+def test_the_only_item_fails_where_it_is_no_bag():
+    assert collect(only_even, [1], "squaring") == ({}, {"1": "1: no bag."})

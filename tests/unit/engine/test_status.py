@@ -70,12 +70,6 @@ def test_a_study_counts_its_jobs(tmp_path, monkeypatch, capsys):
     assert sum(one.left for one in status(tmp_path / "study").steps) <= 1
 
 
-def test_other_folders_are_refused(tmp_path):
-    for folder in (tmp_path, tmp_path / "none"):
-        with pytest.raises(InputError):
-            status(folder)
-
-
 def test_parts_cover_all_items_once():
     items = tuple(range(11))
     assert sorted(item for k in range(1, 5) for item in part_of(items, f"{k}/4")) == list(items)
@@ -83,3 +77,9 @@ def test_parts_cover_all_items_once():
     for wrong in ("0/3", "4/3", "x", "1", "-1/3"):
         with pytest.raises(InputError, match="part"):
             part_of(items, wrong)
+
+
+def test_other_folders_are_refused(tmp_path):
+    for folder in (tmp_path, tmp_path / "none"):
+        with pytest.raises(InputError):
+            status(folder)

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -183,25 +182,17 @@ def test_workers_end_with_a_parent_that_was_killed_even_where_they_loop_in_a_lib
     assert not [pid for pid in workers if psutil.pid_exists(pid)]
 
 
-FAULTS = """
-import resource, sys
-import numpy as np
-from panther.machine import keep_freed_memory
-if sys.argv[1] == "kept":
-    keep_freed_memory()
-for round in range(12):
-    if round == 2:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    arrays = [np.ones(3 << 20) for _ in range(4)]  # 24 MB each, and all freed together
-    del arrays
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+KERNEL = """
+from panther.engine import open_executor
+from panther.statistics.kernels import kernel_name
+if __name__ == "__main__":
+    with open_executor(1) as pool:
+        print(pool.schedule(kernel_name).result())
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told to keep freed memory")
-def test_freed_memory_is_used_again_without_asking_the_system_for_new_pages() -> None:
-    def faults(how: str) -> int:
-        run = subprocess.run([sys.executable, "-c", FAULTS, how], capture_output=True, text=True, check=True)
-        return int(run.stdout)
-
-    assert faults("kept") < 0.1 * faults("given back")
+def test_workers_inherit_the_choice_of_the_kernel(tmp_path):
+    (tmp_path / "kernel.py").write_text(KERNEL)
+    environment = {**os.environ, "PANTHER_KERNEL": "torch"}
+    run = subprocess.run([sys.executable, "kernel.py"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert run.stdout.strip() == "torch"

@@ -6,15 +6,13 @@ import torch
 from sklearn.pipeline import make_pipeline
 
 from panther import EmbeddingClassifier, EmbeddingScaler, InputError, Panther
-from panther.aggregators.blocks import BLOCKS
 from panther.cohort.targets import Classes
 from panther.estimators.probes import panther_parts
-from panther.mixture import EMSettings
 from panther.models.blocks import Block
 from panther.models.probes import fit_suitable
 from panther.models.scaling import fit_scaler
 from panther.models.settings import Named
-from panther.types import Bag, PatchSpec, Prototypes
+from panther.types import Bag, PatchSpec
 
 SIDE, D, C = 8, 6, 3
 CHOICES = [("space",), ("tail",), ("space", "tail")]
@@ -38,15 +36,6 @@ def slides(count: int, seed: int) -> tuple[list[Bag], np.ndarray]:
 @pytest.fixture(scope="module")
 def cohort() -> tuple[list[Bag], np.ndarray]:
     return slides(30, 0)
-
-
-@pytest.mark.parametrize("name", BLOCKS)
-def test_blocks_have_the_width_that_they_declare(name: str) -> None:
-    for count, dim in ((1, 1), (3, 7), (16, 20)):
-        surprise = torch.zeros(3, 2)
-        block = BLOCKS[name](Prototypes(torch.randn(count, dim), surprise=surprise), EMSettings())
-        assert len(block.columns()) == sum(block.parts()) == BLOCKS[name].width(count, dim)
-        assert len(set(block.columns())) == len(block.columns())
 
 
 @pytest.mark.parametrize("blocks", CHOICES, ids="+".join)

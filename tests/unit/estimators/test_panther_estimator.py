@@ -1,13 +1,10 @@
 """`Panther` as a scikit-learn transformer of bags."""
 
-import pickle
-
 import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
@@ -43,12 +40,6 @@ def test_parameters_are_cloned_and_set_like_any_estimators(bags):
         Panther().transform(bags)
 
 
-def test_it_works_in_a_pipeline(bags):
-    labels = [0, 1, 0, 1, 0, 1]
-    model = make_pipeline(Panther(3, random_state=1), LogisticRegression()).fit(bags, labels)
-    assert model.predict(bags).shape == (6,)
-
-
 @pytest.mark.parametrize("kind", ["arrays", "files"])
 def test_workers_give_the_same_bytes_in_fit_and_transform(bags, tmp_path, kind):
     if kind == "files":
@@ -61,12 +52,6 @@ def test_workers_give_the_same_bytes_in_fit_and_transform(bags, tmp_path, kind):
     assert np.array_equal(one.transform(bags), two.transform(bags))
     if kind == "files":
         assert np.array_equal(one.transform(tmp_path), two.transform(bags))
-
-
-def test_the_same_seed_gives_the_same_rows_and_arrays_are_as_good_as_tensors(bags):
-    a = Panther(3, random_state=4).fit_transform(bags)
-    b = Panther(3, random_state=4).fit_transform([bag.numpy() for bag in bags])
-    assert np.array_equal(a, b)
 
 
 def test_seeds_are_taken_as_scikit_learn_takes_them(bags):
@@ -115,20 +100,6 @@ def test_set_output_gives_tables(bags):
     assert scaled.shape == (6, 3 * 13 + 6)
 
 
-def test_a_fitted_estimator_travels(bags):
-    model = pickle.loads(pickle.dumps(Panther(3).fit(bags)))
-    assert np.array_equal(model.transform(bags), Panther(3).fit(bags).transform(bags))
-
-
-def test_one_bag_is_embedded_by_a_function(bags, tmp_path):
-    prototypes = Panther(3).fit(bags).prototypes_
-    embedding = panther.embed(bags[0], prototypes, preset="calibrated")
-    assert embedding.tokens.shape == (3, 13)
-    np.save(tmp_path / "slide.npy", bags[0].numpy())
-    from_file = panther.embed(tmp_path / "slide.npy", prototypes, preset="calibrated")
-    assert torch.equal(from_file.vector, embedding.vector)
-
-
 @pytest.mark.parametrize(
     "bad", [torch.zeros(3), torch.zeros(3, 6, dtype=torch.long), torch.full((4, 6), torch.nan), torch.zeros(0, 6)]
 )
@@ -138,14 +109,6 @@ def test_invalid_bags_are_refused(bags, bad):
         model.transform([bad])
     with pytest.raises(InputError, match="5-dimensional but the prototypes expect 6"):
         model.transform([torch.zeros(3, 5)])
-
-
-@pytest.mark.parametrize("method", ["panther", "ot", "h2t", "protocounts"])
-def test_assignments_are_returned_on_request(bags, method):
-    prototypes = Panther(n_prototypes=3, random_state=0).fit(bags).prototypes_
-    assert panther.embed(bags[0], prototypes, method).assignment is None
-    one = panther.embed(bags[0], prototypes, method, with_assignment=True)
-    assert one.assignment.shape == (len(bags[0]), 3)
 
 
 def test_coordinates_of_a_bag_are_an_array_that_is_read_on_access(tmp_path):

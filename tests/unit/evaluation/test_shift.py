@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from panther.errors import InputError
-from panther.evaluation.shift import changes, cramers_v, per_patient, read_site_and_label, site_shift
+from panther.evaluation.shift import cramers_v, per_patient, read_site_and_label, site_shift
 
 
 def proportions(shift, seed, n=90, c=8):
@@ -113,20 +113,3 @@ def test_slides_of_a_patient_are_one_row_and_must_agree():
     assert (x.tolist(), columns) == ([[1], [5]], {"site": ["a", "b"]})
     with pytest.raises(InputError, match="Patient p has slides with two values of site"):
         per_patient(np.zeros((2, 1)), ["p", "p"], {"site": ["a", "b"]})
-
-
-def test_changes_are_described():
-    before = read_site_and_label(*patients(1.5, 1), permutations=9)
-    after = read_site_and_label(*patients(0, 1), permutations=9)
-    said = changes(before, after, "grade")
-    assert "the site is predicted less well" in said[0]
-    assert len(said) == 3
-
-
-@pytest.mark.parametrize(
-    ("sites", "labels", "sentence"),
-    [(["a"] * 20, None, "sites: a"), (["a", "b"] * 10, ["x"] * 20, "labels: x")],
-)
-def test_too_few_sites_and_labels_are_refused(sites, labels, sentence):
-    with pytest.raises(InputError, match=sentence):
-        read_site_and_label(RNG.normal(size=(20, 3)), sites, labels)

@@ -8,8 +8,6 @@ import pytest
 import torch
 from known_regions import contents, csv_rows, write_bag
 from PIL import Image
-from safetensors import safe_open
-from safetensors.torch import save_file
 
 from cli.running import strict_json
 from panther import attribute
@@ -19,13 +17,12 @@ from panther.errors import InputError
 from panther.explain.attribution import against_the_others
 from panther.explain.attribution.draw import patch_values
 from panther.models.fitting import TrainingRecipe, train_model
-from panther.models.model import load_model, save_model
+from panther.models.model import save_model
 from panther.models.predict import predict_bags
 from panther.models.settings import Named, TrainSettings
 from panther.prototypes import KMeansSettings
 from panther.storage.bags import list_bags
 from panther.verbs.embed import embed_cohort
-from slides.phantoms import write_pyramid
 from study.generated import generate
 
 RECIPE = TrainingRecipe(
@@ -118,9 +115,6 @@ def test_a_structured_head_is_attributed_by_shapley_values_that_add_up(trained, 
         assert model.scaler is not None
         at = against_the_others(model.network(model.scaler(torch.cat([x, x.mean(0)[None]]))))
     np.testing.assert_allclose(found.contributions.sum(2), (at[:-1] - at[-1]).numpy(), atol=1e-4)
-    other = attribute(model, trained.bags, kind="integrated-gradients")
-    assert 0 < other.gap < 0.05
-    assert np.corrcoef(found.contributions.ravel(), other.contributions.ravel())[0, 1] > 0.9
     if count == 5:
         more = attribute(model, trained.bags, pairs=64)
         assert (more.sampling_error or 1) < (found.sampling_error or 0)
@@ -150,26 +144,11 @@ def test_models_without_a_part_for_each_prototype_are_refused(trained):
         attribute(trained(), trained.bags, kind="magic")
 
 
-def test_a_file_without_its_training_mean_is_refused(trained, tmp_path):
-    model = trained(scaling=Named(name="balanced"))
-    save_model(model, tmp_path / "m")
-    assert torch.equal(load_model(tmp_path / "m").baseline, model.baseline)
-    with safe_open(tmp_path / "m", framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys() if name != "baseline.mean"}  # noqa: SIM118
-        save_file(tensors, tmp_path / "damaged", file.metadata())
-    with pytest.raises(InputError, match="damaged"):
-        load_model(tmp_path / "damaged")
-
-
-def test_a_patch_has_the_mean_contribution_of_its_prototypes():
+def test_a_patch_has_the_mean_contribution_of_its_prototypes_and_dots_do_not_overlap():
     rows = np.array([[1.0, 0, 0], [0, 0.5, 0.5]])
     np.testing.assert_allclose(patch_values(rows, np.array([0.3, -0.2, 0.4])), [0.3, 0.1])
-
-
-def test_dots_of_equal_values_are_moved_apart_and_others_are_not():
     offset = swarm_offsets(np.array([1.0, 1.0, 1.0, 5.0]), 0.5)
-    assert len(set(offset[:3])) == 3
-    assert offset[3] == 0
+    assert (len(set(offset[:3])), offset[3]) == (3, 0)
     assert np.abs(swarm_offsets(np.zeros(500), 1.0)).max() <= 0.38
 
 
@@ -186,22 +165,6 @@ def coordinates(trained, folder):
 def without_encoder(model):
     (block,) = model.blocks
     return replace(model, blocks=(replace(block, basis=replace(block.basis, encoder=None)),))
-
-
-@pytest.mark.slow
-def test_the_resolution_of_the_images_can_be_corrected(trained, tmp_path, run):
-    save_model(without_encoder(trained()), tmp_path / "m.st")
-    coordinates(trained, tmp_path / "f")
-    name = trained.bags[0].sample
-    write_pyramid(tmp_path / f"{name}.tif", np.full((480, 480, 3), 200, np.uint8), 0.5, levels=1)
-    (tmp_path / "mpp.csv").write_text(f"wsi,mpp\n{name}.tif,0.25\n")
-    usual = ("attribute", "m.st", f"f/{name}.h5", "--slides", f"{name}.tif")
-    pictures = []
-    for folder, more in (("a", ()), ("b", ("--slide-mpp", 0.25)), ("c", ("--slide-mpp-table", "mpp.csv"))):
-        run(*usual, "-o", folder, *more)
-        pictures.append((tmp_path / folder / f"{name}.attribution.png").read_bytes())
-    assert pictures[0] != pictures[1]  # another scale bar
-    assert pictures[1] == pictures[2]
 
 
 def test_the_command_writes_tables_and_pictures(trained, tmp_path, run, refused):

@@ -22,7 +22,6 @@ from panther.explain.concordance.agreement import (
     adjusted_rand,
     agreement,
     contingency,
-    densest_window,
     left_out_accuracy,
     majority,
     match_tumour,
@@ -100,29 +99,9 @@ def test_the_tumour_prototype_is_the_heaviest_and_is_judged_as_scipy_and_scikit_
     assert match.dice == pytest.approx(f1_score(positive, rows[20:, 2] >= 0.5))
     assert match.auroc_all == pytest.approx(roc_auc_score(positive, rows[20:, [1, 2]].sum(1)))
     assert match.positive == pytest.approx(positive.mean())
-
-
-def test_numbers_that_are_not_defined_are_none():
-    match = match_tumour(np.ones((4, 1)), np.ones(1), np.zeros(4), [0])
-    assert match is not None
-    assert (match.auroc, match.spearman, match.saturated) == (None, None, 1.0)
+    constant = match_tumour(np.ones((4, 1)), np.ones(1), np.zeros(4), [0])
+    assert (constant.auroc, constant.spearman) == (None, None)
     assert rank_correlation(np.arange(3), np.ones(3)) is None
-
-
-def test_the_densest_window_is_the_one_an_exhaustive_search_finds():
-    rng = np.random.default_rng(2)
-    cells = np.stack(np.meshgrid(np.arange(12), np.arange(9)), -1).reshape(-1, 2)
-    cells = cells[rng.random(len(cells)) < 0.8]
-    corners, mass = cells * 50.0 + (300, 700), rng.random(len(cells))
-    x, y, w, h = densest_window(corners, 50, mass, (200, 150))
-    inside = (corners >= (x - 1e-6, y - 1e-6)).all(1) & (corners < (x + w - 1e-6, y + h - 1e-6)).all(1)
-    low = corners.min(0)
-    best = max(
-        mass[((cells * 50 + (300, 700) >= (a, b)) & (corners < (a + 200, b + 150))).all(1)].sum()
-        for a in low[0] + 50 * np.arange(9)
-        for b in low[1] + 50 * np.arange(7)
-    )
-    assert mass[inside].sum() == pytest.approx(best)
 
 
 def labels_file(folder, rows, header="slide_id,x,y,label"):
@@ -142,25 +121,23 @@ def test_labels_are_matched_by_slide_and_corner_and_other_patches_stay_unknown(t
 @pytest.mark.parametrize(
     ("rows", "culprit"),
     [
-        ("s,0,0,a\ns,0,0,b\n", "has two labels"),
-        ("s,0,0,a\n", "at least two classes"),
-        ("s,0,0,a\ns,,1,b\n", "line 3 lacks a number"),
+        ("s,0,0,a\ns,0,0,b\n", r"\(0, 0\)"),
+        ("s,0,0,a\n", "'a'"),
+        ("s,0,0,a\ns,,1,b\n", "line 3"),
         ("s,0,0,a\ns,1,1,\n", "line 3"),
+        ("s,5,5,a\ns,6,6,b\n", r"\(5, 5\).*\(10, 10\)"),  # other places
+        ("t,5,5,a\nt,6,6,b\n", "slide s"),
     ],
 )
 def test_labels_that_cannot_be_used_are_refused(tmp_path, rows, culprit):
-    with pytest.raises(InputError, match=culprit):
-        read_labels(labels_file(tmp_path, rows))
-
-
-def test_labels_of_other_places_or_slides_are_refused_with_an_example(tmp_path):
     bag = open_bag(write_bag(tmp_path / "s.h5", np.ones((2, 2)), np.array([[10, 10], [70, 10]])))
-    with pytest.raises(InputError, match=r"none of the 2 labels of s lies on a patch, e.g. \(5, 5\).*\(10, 10\)"):
-        read_labels(labels_file(tmp_path, "s,5,5,a\ns,6,6,b\n")).label(bag)
-    with pytest.raises(InputError, match="no row is of the slide s"):
-        read_labels(labels_file(tmp_path, "t,5,5,a\nt,6,6,b\n")).label(bag)
-    with pytest.raises(InputError, match="expected slide_id, x, y and label"):
+    with pytest.raises(InputError, match=culprit):
+        read_labels(labels_file(tmp_path, rows)).label(bag)
+
+
+def test_labels_without_their_columns_and_bags_without_coordinates_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"labels\.csv"):
         read_labels(labels_file(tmp_path, "s,1,1,a\n", "slide_id,x,y,class"))
     torch.save(torch.ones(2, 2), tmp_path / "n.pt")
-    with pytest.raises(InputError, match="no coordinates"):
+    with pytest.raises(InputError, match=r"n\.pt"):
         read_labels(labels_file(tmp_path, "n,5,5,a\nn,6,6,b\n")).label(open_bag(tmp_path / "n.pt"))

@@ -86,16 +86,8 @@ def test_true_labels_agree_with_the_known_regions(compare):
     assert agreement["accuracy_by"].keys() == {"members", "members_of_other_slides"}
 
 
-def test_the_same_input_gives_the_same_bytes(folder, compare):
-    compare(*NEST, "--slides", "s.tif", "--max-side", 200)
-    first = contents(folder / "a")
-    shutil.rmtree("a")
-    compare(*NEST, "--slides", "s.tif", "--max-side", 200)
-    assert contents(folder / "a") == first
-
-
 @pytest.mark.parametrize("image", [(), ("--slides", "s.tif")])
-def test_tumour_is_drawn_beside_its_prototype_and_enlarged_where_it_lies(folder, run, compare, image):
+def test_tumour_is_drawn_beside_its_prototype(folder, compare, image):
     slide = compare(*NEST, *image, "--max-side", 300)[0]["slides"][0]
     assert slide["tumour_prototype"] == 1
     assert slide["tumour_auroc"] > 0.95
@@ -103,30 +95,15 @@ def test_tumour_is_drawn_beside_its_prototype_and_enlarged_where_it_lies(folder,
     with Image.open(folder / "a" / "s.tumour.png") as picture:
         pixels = np.asarray(picture.convert("RGB")).astype(int)
     yellow = (pixels[..., 0] > 150) & (pixels[..., 1] > 130) & (pixels[..., 2] < 130)  # viridis at 1, over any image
-    half = len(pixels) // 2
-    assert yellow[half:].mean() > 2 * yellow[:half].mean() > 0  # the enlarged row shows more of it
-    compare(*NEST, *image, "--region", "300,300,200,200")
-    run(*USUAL, "-o", "a", *NEST, "--region", "9000,9000,9,9", code=2)
+    assert yellow.any()
 
 
-def test_saturated_posteriors_are_noted_and_a_temperature_softens_them(compare):
-    content, _, err = compare(*NEST, "--no-maps")
-    assert "in 3 dimensions they saturate" in err
-    softened, _, err = compare(*NEST, "--no-maps", "-s", "temperature=100")
-    assert "saturate" not in err
-    assert softened["slides"][0]["tumour_saturated"] < content["slides"][0]["tumour_saturated"]
-
-
-def test_names_decide_which_prototypes_are_tumour_before_the_classes_do(folder, compare):
-    Path("n.yaml").write_text("C0: nest, loose\nC1: something else\n")
-    # C1's name mentions no class, so its class decides
+def test_names_decide_which_prototypes_are_tumour_before_the_classes_do(compare):
+    Path("n.yaml").write_text("C0: nest, loose\nC1: something else\n")  # C1's name is no class, so its class decides
     assert compare(*NEST, "--names", "n.yaml", "--no-maps")[0]["tumour_prototypes"] == [0, 1]
     Path("n.yaml").write_text("C0: nest\nC1: disc\n")
     assert compare(*NEST, "--names", "n.yaml", "--no-maps")[0]["tumour_prototypes"] == [0]
     assert as_names(Path("a/names.suggested.yaml"), 3) == {0: "nest", 1: "disc", 2: "band"}
-
-
-def test_only_a_name_that_begins_with_a_whole_class_makes_a_prototype_tumour(compare):
     labels = Path("labels.csv").read_text()
     for old, new in (("disc", "stroma"), ("nest", "solid tumour"), ("band", "tumour")):
         labels = labels.replace(f",{old}", f",{new}")
@@ -141,11 +118,6 @@ def test_only_a_name_that_begins_with_a_whole_class_makes_a_prototype_tumour(com
         Path("n.yaml").write_text("".join(f"{c}: {name}\n" for c, name in names.items()))
         content, *_ = compare(*LABELS, "--positive", positive, "--names", "n.yaml", "--no-maps")
         assert content["tumour_prototypes"] == expected
-
-
-def test_naming_by_centroids_without_a_class_is_refused_before_slides_are_counted(folder, refused):
-    write_bag(folder / "s.h5", np.zeros((0, 3)), np.zeros((0, 2), int))  # counting would fail on it
-    refused("class_from: centroid", *USUAL, *LABELS, "--class-from", "centroid")
 
 
 def test_the_reason_of_the_last_failure_is_reported_where_no_slide_can_be_drawn(folder, run):
@@ -179,8 +151,7 @@ def test_impossible_requests_are_refused(folder, refused):
         ("positive: found tumour", *CLASSIFIER, "--positive", "tumour"),
         ("positive: ", *CLASSIFIER, "--positive", "band,disc,nest"),
         ("class-from", *CLASSIFIER, "--class-from", "eye"),
-        ("region: ", *CLASSIFIER, "--region", "1,2,3,4"),
-        ("region: ", *NEST, "--region", "1,2,3"),
+        ("class-from: ", *LABELS, "--class-from", "centroid"),
         ("p.safetensors", "--classifier", "p.safetensors"),
     ):
         refused(culprit, *USUAL, *more)

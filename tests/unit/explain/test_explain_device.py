@@ -14,7 +14,6 @@ from panther.models.blocks import Block
 from panther.models.model import Model
 from panther.models.settings import Named
 from panther.models.tasks import Classification
-from panther.storage.prototypes import load_prototypes
 from panther.storage.readers import open_bag
 from panther.types import FeatureSpace
 
@@ -85,9 +84,3 @@ def test_a_missing_gpu_is_refused_and_nothing_is_written(slide, tmp_path, make):
     with pytest.raises(panther.InputError, match=r"^device: cuda"):
         make(slide, tmp_path / "out", "cuda")
     assert not (tmp_path / "out").exists()
-
-
-def test_shares_are_in_cpu_memory_whatever_the_device(slide):
-    prototypes = load_prototypes(slide / "p.safetensors")
-    module, bag = panther.build("panther", prototypes, {}), prototypes.prepared(open_bag(slide / "s.h5"))
-    assert {values.device for values in assign(bag, module, device=ELSEWHERE)} == {torch.device("cpu")}

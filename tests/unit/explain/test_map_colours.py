@@ -1,10 +1,15 @@
 """Colours over tissue: each looks most like its colour in the legend, and the tissue remains visible."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from panther.explain import map_pixels
+from panther.explain.concordance.agreement import UNKNOWN
+from panther.explain.concordance.draw import class_maps
 from panther.explain.geometry import View, grid
+from panther.explain.names import Naming
 from panther.explain.palette import PALETTE, RELIEF, Paint, relief, rgb_values
 from panther.explain.slide_map import SlideMap, heat_colours, heat_pixels
 from panther.slides import open_slide
@@ -105,3 +110,11 @@ def test_opacity_and_background_do_what_they_say():
     for background, around in (("grey", 222), ("colour", 200), ("none", 255)):
         found = SlideMap("s", flat[0].grid, flat[0].assignment, flat[0].weights, view, paint=Paint(background))
         assert (map_pixels(found)[60:] == around).all()
+
+
+def test_a_tissue_class_has_the_colour_of_the_prototypes_of_its_name():
+    found = mapped(np.full((96, 96, 3), 255, np.uint8), 3, Paint())
+    found = replace(found, namings={0: Naming("stroma"), 1: Naming("tumour", colour="#AABBCC"), 2: Naming("fat")})
+    tissue = np.arange(len(found.labels)) % 2
+    by_prototype, by_patch = class_maps(found, np.array([1, 0, UNKNOWN]), tissue, ["Tumour", "stroma"])
+    assert by_prototype.prototype_colours == by_patch.prototype_colours == ["#AABBCC", found.prototype_colours[0]]

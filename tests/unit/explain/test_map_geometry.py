@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import tifffile
 from known_regions import HEIGHT, SIDE, WIDTH, truth
 from matplotlib.path import Path as Outline
 from scipy import ndimage
@@ -13,8 +12,7 @@ from panther.charts.style import save
 from panther.errors import InputError
 from panther.explain import MapSettings, map_slide
 from panther.explain.geometry import View, grid, raster, regions
-from panther.explain.maps import write_map, write_pyramid
-from panther.explain.palette import PALETTE, rgb_values
+from panther.explain.maps import write_map
 from panther.explain.slide_map import draw_map, map_pixels
 from panther.storage.prototypes import load_prototypes
 from panther.storage.readers import open_bag
@@ -72,29 +70,6 @@ def test_a_smaller_panel_shows_the_same_places(slide):
     assert agree.mean() > 0.99
 
 
-def test_every_level_of_the_pyramid_lies_where_the_slide_does(slide, tmp_path):
-    from panther.slides import open_slide
-
-    found = mapped(slide, 300)
-    for name in ("a", "b"):
-        write_pyramid(tmp_path / f"{name}.tif", found)
-    assert (tmp_path / "a.tif").read_bytes() == (tmp_path / "b.tif").read_bytes()
-    with tifffile.TiffFile(tmp_path / "a.tif") as file:
-        pictures = [page.asarray() for page in file.pages]
-        across, unit = file.pages[0].tags["XResolution"].value, file.pages[0].tags["ResolutionUnit"].value
-    assert 1e4 * across[1] / across[0] == pytest.approx(0.5 * SIDE / 16, rel=1e-4)
-    assert unit == 3  # per centimetre
-    assert [picture.shape[1] for picture in pictures] == [400, 200]
-    coords = open_bag(slide / "s.h5").coords
-    for level, picture in enumerate(pictures):
-        factor = SIDE / 16 * 2**level
-        x, y = ((coords + SIDE / 2) / factor).astype(int).T
-        assert (picture[y, x, :3] == rgb_values(PALETTE[:3])[found.labels]).all()
-        assert (picture[..., 3] == 255).sum() == len(coords) * (16 / 2**level) ** 2
-    with open_slide(tmp_path / "a.tif") as pyramid:
-        assert pyramid.dimensions == (400, 302)
-
-
 def test_every_pixel_under_a_patch_is_painted_once():
     coords = np.stack(np.meshgrid(np.arange(7), np.arange(5)), -1).reshape(-1, 2) * 10
     for pixels in (70, 61, 33, 7):
@@ -132,17 +107,14 @@ def shoelace(ring):
     return abs(float(np.dot(x[:-1], y[1:]) - np.dot(x[1:], y[:-1]))) / 2
 
 
-def test_patches_that_touch_only_at_a_corner_are_two_regions():
-    found = regions(grid(np.array([[0, 0], [10, 10], [20, 10]]), SPEC), np.zeros(3, int))
-    assert [region.patches for region in found] == [1, 2]
-
-
 def test_pieces_of_tissue_with_grids_of_their_own_keep_their_places():
     coords = np.array([[0, 0], [10, 0], [103, 7], [113, 7], [103, 17]])
     placed = grid(coords, SPEC)
     assert (placed.corners == coords).all()
     assert len(placed.origins) == 2
     assert sorted(region.polygon.area for region in regions(placed, np.zeros(5, int))) == [200, 300]
+    corner = regions(grid(np.array([[0, 0], [10, 10], [20, 10]]), SPEC), np.zeros(3, int))
+    assert [region.patches for region in corner] == [1, 2]  # which touch only there
 
 
 def test_overlapping_patches_own_their_middle():
@@ -163,16 +135,13 @@ def test_micrometres_become_pixels_of_the_slide():
     assert grid(coords, spec).pitch == 256
 
 
-def test_a_size_that_the_file_does_not_tell_is_seen_from_neighbours():
-    coords = np.array([[5, 5], [229, 5], [453, 5], [5, 229], [901, 901]])
-    placed = grid(coords, PatchSpec())
-    assert (placed.pitch, placed.inferred) == (224, True)
-    assert (placed.corners == coords).all()
-    with pytest.raises(InputError, match="size"):
-        grid(np.array([[5, 5], [300, 700]]), PatchSpec())
-
-
 def test_a_step_that_another_tool_rounded_is_corrected():
     placed = grid(np.arange(5)[:, None] * [[189, 0]], PatchSpec(mpp=0.5, size=256, size_level0=253, overlap=64))
     assert placed.pitch == 189  # 253 - 63 = 190 by our rounding
     assert len(placed.origins) == 1
+    coords = np.array([[5, 5], [229, 5], [453, 5], [5, 229], [901, 901]])
+    placed = grid(coords, PatchSpec())  # a size that the file lacks is the distance of neighbours
+    assert (placed.pitch, placed.inferred) == (224, True)
+    assert (placed.corners == coords).all()
+    with pytest.raises(InputError, match="size"):
+        grid(np.array([[5, 5], [300, 700]]), PatchSpec())

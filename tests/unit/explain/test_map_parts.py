@@ -48,12 +48,6 @@ def test_hard_methods_take_the_nearest_prototype_and_refuse_nan(method):
         assign(bag, module)
 
 
-def test_a_method_without_prototypes_has_no_map():
-    bag, prototypes = bag_and_prototypes()
-    with pytest.raises(InputError, match="assigns no patches"):
-        assign(bag, build("deepsets", prototypes))
-
-
 def test_scale_bars_are_round_and_at_most_a_quarter():
     assert [bar_length(width) for width in (1000, 799, 100_000, 4.0, 3.9)] == [200, 100, 20_000, 1, 0.5]
 

@@ -1,6 +1,5 @@
 """Names with notes, colours and groups: read by every command, changed in their place."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -70,9 +69,9 @@ def test_a_dictionary_may_hold_both():
         ("n.yaml", "C1: {colour: '#abc', color: '#abd'}", "has its colour twice"),
         ("n.yaml", "? [a]\n: b", "is not text"),
         ("n.yaml", "C1: " + "[" * 5000, "YAML"),
-        ("n.csv", "prototype,name,note\nC1,a,b,c\n", "has 4 cells but the header 3"),
-        ("n.csv", "C1\n", "has no name"),
-        ("n.csv", f"C1,{'a' * 200_000}\n", "table of names"),
+        ("n.csv", "prototype,name,note\nC1,a,b,c\n", "'C1'"),
+        ("n.csv", "C1\n", "'C1'"),
+        ("n.csv", f"C1,{'a' * 200_000}\n", "n.csv"),
     ],
 )
 def test_files_that_make_no_sense_are_refused(name, text, told):
@@ -100,34 +99,26 @@ C3:
 
 
 def test_what_is_not_changed_stays_as_it_was_written():
-    path = Path("n.yaml")
-    text = changed_text(path, COMMENTED, 0, {"group": "a, b"}, 5)
-    text = changed_text(path, text, 1, {"name": "nest: solid", "note": "short", "colour": "#00FF00"}, 5)
+    path, text = Path("n.yaml"), "# mine\nC0: stroma   # loose\nC3:\n# the last one\n"
+    text = changed_text(path, text, 0, {"group": "a, b"}, 5)
     text = changed_text(path, text, 3, {"name": "fat"}, 5)
     text = changed_text(path, text, 4, {"name": "no"}, 5)
-    assert text == (
-        '# mine\nC0: {name: stroma, group: "a, b"}   # loose\n'
-        'C1: {"name": "nest: solid", "note": "short", "colour": "#00FF00", "seen_by": {"who": "me"}}\n'
-        "# the last one\nC3: fat\nC4: no\n"
-    )
+    assert text == '# mine\nC0: {name: stroma, group: "a, b"}   # loose\nC3: fat\n# the last one\nC4: no\n'
 
 
-def test_a_table_keeps_the_columns_of_others():
-    text = changed_text(Path("n.csv"), "prototype,name,who\nC1,a,me\n\nC2,b\n", 2, {"note": "x,y"}, 3)
-    assert text == 'prototype,name,who,note\nC1,a,me,\nC2,b,,"x,y"\n'
-    assert changed_text(Path("n.csv"), "C1,tumour, solid\n", 0, {"name": "fat"}, 3) == 'C1,"tumour, solid"\nC0,fat\n'
-
-
-@pytest.mark.parametrize("text", ["C1: &a x\nC2: *a\n", "C0: a\n...\n", "C9: a\n", "C1: [a]", "\x00", "C1: 'a"])
-def test_a_file_that_would_be_harmed_or_cannot_be_read_is_refused(text):
-    with pytest.raises(InputError, match=r"n\.yaml"):
-        changed_text(Path("n.yaml"), text, 1, {"name": "new"}, 5)
-
-
-def test_json_stays_json():
-    text = changed_text(Path("n.json"), '{"C0": "a", "C1": {"name": "b", "x": 1}}', 1, {"note": "c"}, 5)
-    text = changed_text(Path("n.json"), text, 4, {"group": "d"}, 5)
-    assert json.loads(text) == {"C0": "a", "C1": {"name": "b", "x": 1, "note": "c"}, "C4": {"group": "d"}}
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *(("n.yaml", text) for text in ("C1: &a x\nC2: *a\n", "C0: a\n...\n", "C9: a\n", "C1: [a]", "\x00", "C1: 'a")),
+        ("n.yaml", COMMENTED),  # an entry of several lines
+        ("n.yaml", "C1: {name: b, seen: x}"),  # a field of others
+        ("n.json", '{"C0": "a"}'),
+        ("n.csv", "C1,a\n"),
+    ],
+)
+def test_a_file_that_would_be_harmed_or_cannot_be_read_is_refused(name, text):
+    with pytest.raises(InputError, match=rf"{name}"):
+        changed_text(Path(name), text, 1, {"name": "new"}, 5)
 
 
 TEXTS = st.text(max_size=30) | st.sampled_from(
@@ -140,37 +131,31 @@ CHANGES = st.fixed_dictionaries(
 
 @settings(max_examples=60, deadline=None)
 @given(
-    name=st.sampled_from(["n.yaml", "n.csv", "n.tsv", "n.json"]),
-    start=st.sampled_from(["", "C0: a\n", COMMENTED, "{C0: a, C2: {name: b}}", "C2: {name: b, x: [1]}"]),
+    text=st.sampled_from(["", "C0: a\n", COMMENTED, "{C0: a, C2: {name: b}}", "C2: {name: b, x: [1]}"]),
     steps=st.lists(st.tuples(st.integers(0, 4), CHANGES), max_size=5),
 )
-def test_whatever_is_written_is_read_again(name, start, steps):
-    path, text = Path(name), "" if name.endswith("sv") else start
+def test_whatever_is_written_is_read_again(text, steps):
+    path = Path("n.yaml")
     wanted = {c: vars(one).copy() for c, one in parse_namings(path, text, 5).items()}
     for prototype, raw in steps:
         changes = {field: plain_field(field, value) for field, value in raw.items()}
-        text = changed_text(path, text, prototype, changes, 5)
+        try:
+            text = changed_text(path, text, prototype, changes, 5)
+        except InputError:
+            continue  # it is to be edited by hand
         text.encode("utf-8")
         wanted[prototype] = {**vars(Naming()), **wanted.get(prototype, {}), **changes}
-        assert {c: vars(one) for c, one in parse_namings(path, text, 5).items()} == {
-            c: one for c, one in wanted.items() if any(one.values())
-        }
+        named = {c: one for c, one in wanted.items() if any(one.values())}
+        assert {c: vars(one) for c, one in parse_namings(path, text, 5).items()} == named
 
 
-@pytest.mark.parametrize("name", ["n.yaml", "n.json", "n.csv", "n.tsv"])
-def test_a_note_keeps_its_lines_and_everything_else_is_one(name):
+def test_a_note_keeps_its_lines_and_everything_else_is_one():
     said = "\n crushed,\tmostly \r\n\r\n- ask K.: why?\x0b\n\n"
     kept = "crushed, mostly\n\n- ask K.: why?"
     assert plain_field("note", said) == plain_field("note", kept) == kept
     assert plain_field("name", said) == "crushed, mostly - ask K.: why?"
-    path, start = Path(name), "{}" if name == "n.json" else ""
-    text = changed_text(path, start, 1, {"name": "nest", "note": kept}, 3)
-    assert parse_namings(path, text, 3) == {1: Naming("nest", kept)}
-    text = changed_text(path, text, 1, {"note": "a\nb"}, 3)
-    assert parse_namings(path, text, 3) == {1: Naming("nest", "a\nb")}
-
-
-def test_a_note_written_by_hand_in_several_lines_is_read_as_such():
+    text = changed_text(Path("n.yaml"), "", 1, {"name": "nest", "note": kept}, 3)
+    assert parse_namings(Path("n.yaml"), text, 3) == {1: Naming("nest", kept)}
     assert parse_namings(Path("n.yaml"), COMMENTED.replace(">", "|"), 4)[1].note == "long text\nhere"
 
 

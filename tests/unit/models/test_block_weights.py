@@ -5,8 +5,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from panther.cohort.covariates import COVARIATES
-from panther.errors import InputError
-from panther.models.probes import NOT_NEEDED, WeighedBlocks, block_weightings, fit_cox, fit_logistic
+from panther.models.probes import NOT_NEEDED, block_weightings, fit_cox, fit_logistic
 
 WIDE, NARROW = (6, 90, 90), (2, 5, 5)  # numbers of each block: more, or fewer, than there are patients
 
@@ -89,22 +88,6 @@ def test_an_embedding_of_noise_leaves_covariates_as_they_are():
 
 
 @pytest.mark.parametrize("sizes", [WIDE, NARROW], ids=["wide", "narrow"])
-def test_weighed_rows_are_the_rows_with_weighed_columns(sizes):
-    x, _, blocks = cohort(sizes, 0)
-    centred = x - x.mean(0)
-    columns = [np.flatnonzero(blocks == b) for b in dict.fromkeys(blocks.tolist())]
-    weighed = WeighedBlocks(centred, columns)
-    shares = np.array([0.1, 0.6, 0.3])
-    variance = [(centred[:, c] ** 2).sum(1).mean() for c in columns]
-    scaled = centred * np.sqrt(np.repeat(shares / variance, sizes))
-    rotation = weighed.rotation(shares)
-    np.testing.assert_allclose(rotation.z @ rotation.z.T, scaled @ scaled.T, atol=1e-9)
-    assert (rotation.z**2).sum(1).mean() == pytest.approx(1.0)
-    beta = np.random.default_rng(0).normal(size=(rotation.z.shape[1], 2))
-    np.testing.assert_allclose(centred @ rotation.back(beta), rotation.z @ beta, atol=1e-8)
-
-
-@pytest.mark.parametrize("sizes", [WIDE, NARROW], ids=["wide", "narrow"])
 def test_with_one_penalty_blocks_have_equal_weights_and_the_model_is_scikit_learns(sizes):
     x, labels, blocks = cohort(sizes, 1)
     probe = fit_logistic(x, labels, 2, strengths=[0.3], blocks=blocks)
@@ -156,8 +139,6 @@ def test_a_constant_block_is_left_out_and_one_block_alone_is_not_weighed():
     probe = fit_logistic(x, labels, 2, blocks=blocks)
     assert probe.shares == {}
     np.testing.assert_allclose(probe.logits(x), fit_logistic(x, labels, 2).logits(x), atol=1e-6)
-    with pytest.raises(InputError, match="84 numbers but 3 names"):
-        fit_logistic(x, labels, 2, blocks=blocks[:3])
 
 
 def test_slides_of_one_patient_in_two_inner_folds_choose_a_penalty_that_overfits():

@@ -11,7 +11,6 @@ from panther.models.scaling import (
     Scaler,
     build_scaler,
     mixture_shape,
-    moments,
     scalers,
     share_weighted_columns,
     share_weighted_coordinates,
@@ -60,11 +59,6 @@ def test_balanced_statistics_have_the_same_total_variance_for_any_number_of_colu
         torch.testing.assert_close(ratio, ratio[0, 0].expand_as(ratio), rtol=1e-3, atol=0)
 
 
-def test_of_one_kind_of_statistic_balanced_is_block():
-    x, _ = embeddings()
-    assert torch.equal(build_scaler("balanced").fit(x).scale, build_scaler("block").fit(x).scale)
-
-
 def test_single_numbers_of_the_tail_count_as_one_number_each():
     columns = [
         (-1, "tail_share", -1),
@@ -76,17 +70,6 @@ def test_single_numbers_of_the_tail_count_as_one_number_each():
     assert float(variance[0]) == pytest.approx(float(variance[1:51].mean()), rel=1e-4)
     assert float(variance[0]) == pytest.approx(float(variance[51:101].mean()), rel=1e-4)
     assert float(variance[:101].sum()) == pytest.approx(float(variance[101]), rel=1e-4)  # one kind beside another
-
-
-@pytest.mark.parametrize("name", scalers.names())
-def test_scalings_depend_on_training_rows_only(name):
-    x, columns = embeddings()
-    before = build_scaler(name).fit(x[:30], columns)
-    changed = x.clone()
-    changed[30:] *= 1000
-    after = build_scaler(name).fit(changed[:30], columns)
-    assert torch.equal(before.shift, after.shift)
-    assert torch.equal(before.scale, after.scale)
 
 
 @pytest.mark.parametrize("name", scalers.names())
@@ -123,18 +106,8 @@ def test_constant_and_unknown_columns_stay_finite():
         assert torch.isfinite(build_scaler(name).fit(x)(x)).all()
 
 
-def test_memory_maps_are_read_in_blocks(tmp_path):
-    x = np.random.default_rng(0).normal(5, 2, (150, 6)).astype(np.float32)
-    np.save(tmp_path / "x.npy", x)
-    mean, variance = moments(np.load(tmp_path / "x.npy", mmap_mode="r"))
-    np.testing.assert_allclose(mean, x.astype(float).mean(0), rtol=1e-12)
-    np.testing.assert_allclose(variance, x.astype(float).var(0), rtol=1e-12)
-
-
 def test_bad_rows_and_other_widths_are_refused():
     x, columns = embeddings()
-    with pytest.raises(InputError, match=r"33 numbers.* 32"):
-        build_scaler("block").fit(x, columns[:-1])
     with pytest.raises(InputError, match="fitted to 33"):
         build_scaler("block").fit(x, columns)(torch.ones(2, 7))
     with pytest.raises(InputError, match="shrinkage"):
@@ -257,11 +230,3 @@ def test_a_prototype_that_no_training_slide_has_stays_finite():
     )
     x[:, 2, 0] = 0.5  # a test slide that has it
     assert bool(torch.isfinite(scaler(x.flatten(1))).all())
-
-
-def test_float64_gives_the_digits_that_attributions_need():
-    x = mixtures()
-    scaler = build_scaler("share-weighted").fit(x, share_weighted_columns(COUNT, DIM)[: x.shape[1]])
-    exact = scaler.double()(x)
-    assert exact.dtype == torch.float64
-    torch.testing.assert_close(exact.float(), scaler(x), rtol=1e-4, atol=1e-4)

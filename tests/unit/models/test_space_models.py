@@ -78,11 +78,6 @@ def test_the_file_of_a_model_predicts_the_same(model: Model, tmp_path: Path) -> 
     pd.testing.assert_frame_equal(panther.predict(loaded, bags).table, panther.predict(model, bags).table)
 
 
-@pytest.mark.parametrize("head", ["linear", "mlp"])
-def test_trained_heads_read_the_blocks_too(head: str) -> None:
-    assert trained(head=head, epochs=2, blocks="space").scaler is not None
-
-
 def test_a_structured_head_is_refused() -> None:
     with pytest.raises(InputError, match=r"one token per prototype.*without blocks"):
         trained(head="structured", epochs=1, blocks=["space"])

@@ -9,8 +9,8 @@ from sklearn.linear_model import Ridge
 from panther.cohort.targets import Labels, Values
 from panther.errors import InputError
 from panther.models.losses import grade_log_probabilities
-from panther.models.probe_solvers import cumulative, grade_likelihood, held_out_ridge
-from panther.models.probes import fit_cumulative, fit_labels, fit_logistic, fit_ridge, fit_suitable, inner_folds, rotate
+from panther.models.probe_solvers import cumulative, grade_likelihood
+from panther.models.probes import fit_cumulative, fit_labels, fit_logistic, fit_ridge, fit_suitable, inner_folds
 from panther.models.tasks import fit_task
 
 RNG = np.random.default_rng(0)
@@ -46,19 +46,6 @@ def test_the_penalty_is_the_one_of_the_least_squared_error_on_left_out_samples()
     assert found.strength == min(errors, key=errors.__getitem__)
     for s, score in found.scores.items():
         assert score == pytest.approx(30 * np.log(errors[s] / 60), rel=1e-9)
-
-
-@pytest.mark.parametrize("dim", [12, 90])  # fewer and more numbers than samples
-def test_held_out_predictions_are_those_of_fits_without_the_samples(dim):
-    x, y = rows(50, dim)
-    weightings = [rotate(x * weight - (x * weight).mean(0)).z for weight in (np.ones(dim), np.linspace(0.1, 1, dim))]
-    folds = inner_folds(Values(y).strata(), 4, None, 0)
-    for strength in (1e-3, 1.0, 1e3):
-        found = held_out_ridge(np.stack(weightings), y, strength, folds)
-        for z, squares in zip(weightings, found, strict=True):
-            fits = [Ridge(alpha=strength, solver="svd").fit(np.delete(z, f, 0), np.delete(y, f)) for f in folds]
-            expected = sum(((fit.predict(z[f]) - y[f]) ** 2).sum() for fit, f in zip(fits, folds, strict=True))
-            assert squares == pytest.approx(expected, rel=1e-8)
 
 
 def test_predicted_values_are_in_the_units_of_the_task():

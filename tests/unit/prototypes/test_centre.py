@@ -68,23 +68,19 @@ def test_the_stain_of_a_site_no_longer_decides_the_prototype(train, centre):
 def test_a_site_that_comes_later_is_centred_on_the_mean_of_its_slides(train):
     fitted = fit_bags(train, replace(SETTINGS, centre="site"), sites=SITES).prototypes
     new = cohort("new", 6)
-    with pytest.raises(InputError, match="the site of new0 is unknown"):
+    with pytest.raises(InputError, match="new0"):
         panther.embed(new[0], fitted)
     grown, notes = add_sites(fitted, new, SITES)
-    assert "Site new is not among the training sites" in notes[0]
+    assert len(notes) == 1
     assert fitted.content_hash() == grown.content_hash()  # embeddings of both stand on the same prototypes
     assert len(fitted.alignment.sites) == 2
+    more, _ = add_sites(fitted, [*new, *cohort("A", 3, seed=5)], SITES)
+    torch.testing.assert_close(more.alignment.shift[:2], fitted.alignment.shift, rtol=0, atol=0)
     moved = torch.stack([grown.prepared(bag).features[0:150].mean(0) for bag in new])
     torch.testing.assert_close(moved.mean(0), fitted.alignment.mean, atol=1e-4, rtol=1e-4)
     order = [int(np.linalg.norm(TISSUES - c, axis=1).argmin()) for c in grown.centroids.numpy()]
     assert sorted(order) == [0, 1, 2]
     np.testing.assert_allclose(shares(grown, new), true_shares(new, "new")[:, order], atol=0.15)
-
-
-def test_a_later_site_leaves_the_training_sites_as_they_were(train):
-    fitted = fit_bags(train, replace(SETTINGS, centre="site"), sites=SITES).prototypes
-    grown, _ = add_sites(fitted, [*cohort("new", 6), *cohort("A", 3, seed=5)], SITES)
-    torch.testing.assert_close(grown.alignment.shift[:2], fitted.alignment.shift, rtol=0, atol=0)
 
 
 def test_patches_are_moved_by_the_shift_of_their_site(train):
@@ -116,19 +112,14 @@ def test_centring_by_slide_undoes_any_shift_exactly(train):
     )
 
 
-def test_double_precision_features_in_memory_stay_as_they_are(train):
-    double = [replace(bag, features=bag.features.double()) for bag in train]
-    before = [bag.features.clone() for bag in double]
-    fitted = fit_bags(double, replace(SETTINGS, centre="site"), sites=SITES).prototypes
-    panther.embed(double[0], fitted)
-    assert all(torch.equal(bag.features, kept) for bag, kept in zip(double, before, strict=True))
-
-
-def test_half_precision_features_are_aligned_as_they_are(train):
-    half = [replace(bag, features=bag.features.half()) for bag in train]
-    fitted = fit_bags(half, replace(SETTINGS, centre="site"), sites=SITES).prototypes
-    assert fitted.prepared(half[0]).features[0:3].dtype == torch.float32
-    assert np.isfinite(panther.embed(half[0], fitted).vector.numpy()).all()
+def test_features_in_memory_stay_as_they_are_and_half_precision_is_aligned(train):
+    for dtype in (torch.float64, torch.float16):
+        bags = [replace(bag, features=bag.features.to(dtype)) for bag in train]
+        before = [bag.features.clone() for bag in bags]
+        fitted = fit_bags(bags, replace(SETTINGS, centre="site"), sites=SITES).prototypes
+        assert np.isfinite(panther.embed(bags[0], fitted).vector.numpy()).all()
+        assert all(torch.equal(bag.features, kept) for bag, kept in zip(bags, before, strict=True))
+    assert fitted.prepared(bags[0]).features[0:3].dtype == torch.float32
 
 
 @pytest.mark.parametrize("how", [{"centre": "slide"}, {"centre": "site"}, {"centre": "site", "pca": 4}])
@@ -155,14 +146,8 @@ def test_a_fold_is_aligned_by_its_training_slides_alone(train):
         assert fitted.prototypes.content_hash() == alone.content_hash()
         assert fitted.prototypes.parents == alone.parents
         assert set(alone.slides) == {bag.slide_id for bag in fold}
+        assert fit_bags(fold, SETTINGS).prototypes.parents == alone.parents  # the features as they were
     assert together[0].prototypes.content_hash() != together[1].prototypes.content_hash()
-
-
-def test_parents_are_the_features_as_they_were(train):
-    plain, aligned = (
-        fit_bags(train, settings, sites=SITES).prototypes for settings in (SETTINGS, replace(SETTINGS, centre="site"))
-    )
-    assert plain.parents == aligned.parents
 
 
 def test_a_slide_with_a_nan_is_left_out_and_does_not_affect_others(train):
@@ -179,31 +164,21 @@ def table(**columns):
     return pd.DataFrame({"slide_id": ["s1", "s2", "s3"], "case_id": ["p1", "p1", "p2"], **columns})
 
 
-def test_sites_are_known_by_slide_and_by_patient():
-    sites = sites_by(read_clinical(table(site_id=["x", "x", "y"])))
-    assert sites.of == {"s1": "x", "s2": "x", "s3": "y", "p1": "x", "p2": "y"}
-
-
-def test_a_patient_of_two_sites_has_none_of_them():
+def test_sites_are_known_by_slide_and_by_patient_of_one_site(train):
+    assert sites_by(read_clinical(table(site_id=["x", "x", "y"]))).of == {"s1": "x", "s2": "x", "s3": "y", "p1": "x", "p2": "y"}  # fmt: skip
     sites = sites_by(read_clinical(table(site_id=["x", "z", "y"])))
     assert sites.of == {"s1": "x", "s2": "z", "s3": "y", "p2": "y"}
-    with pytest.raises(InputError, match=r"1 of 2 training samples have no site, e.g. p1"):
-        sites.of_all(["p2", "p1"])
-
-
-def test_centring_is_by_slide_or_site_only():
-    with pytest.raises(InputError, match="centre"):
-        KMeansSettings(centre="hospital")
-
-
-def test_sites_need_a_table(train):
-    with pytest.raises(InputError, match=r"^table: is missing"):
-        panther.fit_prototypes(train, 3, centre="site")
-    with pytest.raises(InputError, match=r"no slide has a site"):
-        sites_by(read_clinical(table()))
+    for wrong, culprit in (
+        (lambda: sites.of_all(["p2", "p1"]), "p1"),
+        (lambda: KMeansSettings(centre="hospital"), "centre"),
+        (lambda: panther.fit_prototypes(train, 3, centre="site"), "table"),
+        (lambda: sites_by(read_clinical(table())), "table"),
+    ):
+        with pytest.raises(InputError, match=culprit):
+            wrong()
 
 
 def test_a_slide_with_another_site_than_in_training_is_refused(train):
     fitted = fit_bags(train, replace(SETTINGS, centre="site"), sites=SITES).prototypes
-    with pytest.raises(InputError, match=r"A0: found the site 'B'.*expected 'A'"):
+    with pytest.raises(InputError, match="A0: "):
         add_sites(fitted, as_bags(train[:1]).refs, Sites({"A0": "B"}))

@@ -153,7 +153,7 @@ def test_the_same_seed_gives_the_same_bits_and_the_number_of_threads_does_not_ma
 
 
 def test_fewer_different_patches_than_prototypes_are_refused():
-    with pytest.raises(InputError, match=r"^n_prototypes: 5 are more"):
+    with pytest.raises(InputError, match="n_prototypes: 5"):
         kmeans(torch.ones(100, 3), 5, seed=0, restarts=1)
 
 
@@ -167,11 +167,7 @@ def test_the_sample_has_its_size_and_no_slide_gives_more_than_it_has(counts, siz
     taken = allocate(counts, size, share)
     assert sum(taken) == min(size, sum(counts))
     assert all(0 <= n <= count for n, count in zip(taken, counts, strict=True))
-
-
-def test_shares_are_proportional_or_equal():
-    assert allocate([100, 300], 40, "proportional") == [10, 30]
-    assert allocate([100, 300], 40, "equal") == [20, 20]
+    assert allocate([100, 300], 40, share) == ([10, 30] if share == "proportional" else [20, 20])
     assert allocate([5, 300, 300], 65, "equal") == [5, 30, 30]
 
 

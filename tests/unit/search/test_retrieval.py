@@ -129,23 +129,22 @@ def test_representations_are_compared_on_the_slides_that_both_have(cohort):
 
 def test_an_impossible_retrieval_is_refused(cohort):
     embedded, table = cohort
-    with pytest.raises(InputError, match="label"):
-        panther.retrieval(embedded, table)
-    with pytest.raises(InputError, match=r"there is no label column 'grad'.*did you mean 'grade'"):
-        panther.retrieval(embedded, table, "grad")
-    with pytest.raises(InputError, match="patient"):
-        panther.retrieval(embedded, table.assign(case_id="one"), "grade")
-    with pytest.raises(InputError, match=r"label|one class|only one"):
-        panther.retrieval(embedded, table.assign(grade="high"), "grade")
-    with pytest.raises(InputError, match="names none of the slides"):
-        panther.retrieval(embedded, table.assign(slide_id=[f"T{n}" for n in range(24)], case_id="x"), "grade")
-    with pytest.raises(InputError, match="site"):
-        panther.retrieval(embedded, table.drop(columns="tissue_source_site"), "grade", leave_site_out=True)
-    with pytest.raises(InputError, match="at"):
-        panther.retrieval(embedded, table, "grade", at=[0])
+    for wrong, culprit, more in (
+        (table, "'grad'", {"label": "grad"}),
+        (table.assign(case_id="one"), "patient", {}),
+        (table.assign(grade="high"), "high", {}),
+        (table.assign(slide_id=[f"T{n}" for n in range(24)], case_id="x"), "'T0'", {}),
+        (table.drop(columns="tissue_source_site"), "site", {"leave_site_out": True}),
+        (table, "at", {"at": [0]}),
+        (table, "at", {"at": [12]}),  # of 22 candidates: a forced score
+        (table, "label", {"label": None}),
+    ):
+        with pytest.raises(InputError, match=culprit):
+            panther.retrieval(embedded, wrong, **({"label": "grade"} | more))
     alone = table.assign(grade=["odd" if n < 2 else g for n, g in enumerate(table["grade"])])
-    found = panther.retrieval(embedded, alone, "grade", at=[1], bootstrap=0)
-    assert any("2 of 24 slides are no queries" in note for note in found.notes)
+    found = panther.retrieval(embedded, alone, "grade", at=[1, 12], bootstrap=0)
+    assert set(found.summary["k"]) == {1}
+    assert len(found.notes) >= 2  # slides that are no queries, and k = 12
     assert np.isnan(found.summary["ci_low"]).all()
 
 

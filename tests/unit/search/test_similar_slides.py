@@ -40,24 +40,15 @@ def brute_force(table, query: str, by: str) -> list[tuple[float, str]]:
     own = table.samples.index(query)
 
     def distance(row: int) -> float:
+        a, b = vectors[own], vectors[row]
         if by == "pi":
             p, q = as_proportions(table.weights[own]), as_proportions(table.weights[row])
             return float(np.sqrt(1 - np.sqrt(p * q).sum()))
         if by == "mixture":
-            return float(
-                np.sqrt(
-                    sum(
-                        part.sum()
-                        for part in parts_of_distance(*(as_mixture(vectors[i], C, floor) for i in (own, row)))
-                    )
-                )
-            )
-        a, b = vectors[own], vectors[row]
-        return (
-            float(np.linalg.norm(a - b))
-            if by == "euclidean"
-            else 1 - float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
-        )
+            parts = parts_of_distance(*(as_mixture(vector, C, floor) for vector in (a, b)))
+            return float(np.sqrt(sum(part.sum() for part in parts)))
+        norms = np.linalg.norm(a) * np.linalg.norm(b)
+        return float(np.linalg.norm(a - b) if by == "euclidean" else 1 - a @ b / norms)
 
     others = [row for row in range(len(vectors)) if row // 2 != own // 2]
     return sorted((distance(row), table.samples[row]) for row in others)
@@ -99,9 +90,9 @@ def test_a_new_slide_is_embedded_as_the_others_were(file, bags):
     again = panther.similar(file, named, k=4, prototypes=PROTOTYPES)
     assert [hit.slide for hit in again.hits] == [hit.slide for hit in known.hits]  # it and its patient are no answer
     other = panther.Prototypes(5 * torch.eye(C, 6), torch.ones(6))
-    with pytest.raises(InputError, match="prototypes: not those"):
+    with pytest.raises(InputError, match="prototypes: "):
         panther.similar(file, bags["S06"], prototypes=other)
-    with pytest.raises(InputError, match="prototypes: found None"):
+    with pytest.raises(InputError, match="prototypes: "):
         panther.similar(file, bags["S06"])
 
 
@@ -110,53 +101,46 @@ def test_slides_of_the_same_patient_are_found_only_where_asked_for(file, bags):
     asked = panther.similar(file, "S04", k=30, same_patient=True)
     assert "S05" in {hit.slide for hit in asked.hits}
     assert "S04" not in {hit.slide for hit in asked.hits}
-    assert asked.notes == ("k: there are 23 slides to compare with, fewer than 30",)
+    assert len(asked.notes) == 1  # fewer than k
     everybody = pd.DataFrame({"slide_id": list(bags), "case_id": "one"})
-    with pytest.raises(InputError, match="no slide of another patient"):
+    with pytest.raises(InputError, match="S04"):
         panther.similar(file, "S04", table=everybody)
 
 
-def test_slides_of_unknown_patients_count_as_patients(table):
-    clinical = table.clinical.assign(
-        case_id=["" if n % 2 else patient for n, patient in enumerate(table.clinical["case_id"])]
-    )
-    found = panther.similar(replace(table, clinical=clinical), "S05", k=30)
-    assert len(found.hits) == 23  # nobody else is without a patient together with it
-    assert "patients of 12 of 24 slides are unknown" in found.notes[0]
+def test_patients_and_sites_are_those_of_the_columns(table):
+    def slides(query, columns, **more):
+        clinical = table.clinical.assign(**columns)
+        result = panther.similar(replace(table, clinical=clinical), query, k=30, **more)
+        return {hit.slide for hit in result.hits}, result.notes
 
-
-def test_slides_of_a_patient_called_na_are_of_one_patient(table):
-    clinical = table.clinical.assign(case_id=["NA" if n in (4, 5, 9) else f"p{n}" for n in range(24)])
-    found = panther.similar(replace(table, clinical=clinical), "S05", k=30)
-    assert {"S04", "S09"}.isdisjoint(hit.slide for hit in found.hits)
-
-
-def test_slides_of_other_sites_only(table):
-    clinical = table.clinical.assign(center=[f"site {n % 3}" for n in range(24)])
-    found = panther.similar(replace(table, clinical=clinical), "S06", k=30, leave_site_out=True)
-    assert {hit.slide for hit in found.hits} == {f"S{n:02}" for n in range(24) if n % 3 and n != 7}
+    patients = ["" if n % 2 else patient for n, patient in enumerate(table.clinical["case_id"])]
+    hits, notes = slides("S05", {"case_id": patients})
+    assert len(hits) == 23  # slides of unknown patients count as patients
+    assert "12 of 24" in notes[0]
+    hits, _ = slides("S05", {"case_id": ["NA" if n in (4, 5, 9) else f"p{n}" for n in range(24)]})
+    assert {"S04", "S09"}.isdisjoint(hits)  # of one patient called NA
+    hits, _ = slides("S06", {"center": [f"site {n % 3}" for n in range(24)]}, leave_site_out=True)
+    assert hits == {f"S{n:02}" for n in range(24) if n % 3 and n != 7}
 
 
 def test_an_impossible_comparison_is_refused(file, bags, tmp_path):
-    with pytest.raises(InputError, match="query: S4 "):
-        panther.similar(file, "S4")
-    with pytest.raises(InputError, match="on: found 'hamming'"):
-        panther.similar(file, "S04", on="hamming")
-    with pytest.raises(InputError, match="k: found 0"):
-        panther.similar(file, "S04", k=0)
-    with pytest.raises(InputError, match="there is no such file"):
-        panther.similar(tmp_path / "none.h5ad", "S04")
-    with pytest.raises(InputError, match="no such file or folder"):
-        panther.similar(tmp_path / "none.csv", "S04")
     (tmp_path / "cut.npz").write_bytes(b"PK\x03\x04 no archive")
-    with pytest.raises(InputError, match=r"cut\.npz: not a readable"):
-        panther.similar(tmp_path / "cut.npz", "S04")
-    averages = panther.embed_cohort(bags, PROTOTYPES, readout="wa")
-    with pytest.raises(InputError, match="not whole mixtures"):
-        panther.similar(averages, "S04", on="mixture")
-    sets = panther.embed_cohort(bags, PROTOTYPES, "deepsets")
-    with pytest.raises(InputError, match="no proportions"):
-        panther.similar(sets, "S04", on="pi")
+    averages, sets = (
+        panther.embed_cohort(bags, PROTOTYPES, readout="wa"),
+        panther.embed_cohort(bags, PROTOTYPES, "deepsets"),
+    )
+    for embeddings, query, more, culprit in (
+        (file, "S4", {}, "query: S4 "),
+        (file, "S04", {"on": "hamming"}, "on: "),
+        (file, "S04", {"k": 0}, "k: "),
+        (tmp_path / "none.h5ad", "S04", {}, r"none\.h5ad"),
+        (tmp_path / "none.csv", "S04", {}, r"none\.csv"),
+        (tmp_path / "cut.npz", "S04", {}, r"cut\.npz"),
+        (averages, "S04", {"on": "mixture"}, "mixtures"),
+        (sets, "S04", {"on": "pi"}, "proportions"),
+    ):
+        with pytest.raises(InputError, match=culprit):
+            panther.similar(embeddings, query, **more)
     assert panther.similar(sets, "S04", k=2).hits[0].reasons is None
 
 
@@ -165,7 +149,7 @@ def test_slides_with_nan_are_refused_as_a_query_and_never_found(table):
     vectors[6, 3] = np.nan
     broken = replace(table, vectors=vectors)
     assert "S06" not in {hit.slide for hit in panther.similar(broken, "S04", k=30, on="cosine").hits}
-    with pytest.raises(InputError, match="embedding of S06 holds NaN"):
+    with pytest.raises(InputError, match="S06"):
         panther.similar(broken, "S06", on="mixture")
 
 

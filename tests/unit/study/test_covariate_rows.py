@@ -51,10 +51,6 @@ def results() -> Results:
     return panther.run_study(study(bags, table, task={"time": "time", "event": "event"}))
 
 
-def test_covariates_are_rows_alone_and_beside_every_embedding(results: Results) -> None:
-    assert set(results.summary["method"]) == {"mean", COVARIATES, BOTH}
-
-
 def test_the_gain_of_the_slide_has_an_interval_and_a_likelihood_ratio(results: Results) -> None:
     gain = results.gains.query("metric == 'c_index' and part == 'test'").iloc[0]
     assert gain["method"] == BOTH
@@ -108,13 +104,6 @@ def test_one_test_set_has_a_likelihood_ratio_test() -> None:
     assert gain["p_likelihood_ratio"] < 0.05
 
 
-def test_a_model_with_covariates_keeps_how_they_are_read(results: Results) -> None:
-    model = results.model(fold=0, method=BOTH)
-    (_, clinic) = model.blocks
-    names = [one["column"] for one in clinic.method.options["columns"]]
-    assert names == ["age", "stage"]
-
-
 def test_gains_are_written_and_removed_with_the_covariates(results: Results, tmp_path: Path) -> None:
     results.write(tmp_path / "out")
     again = pd.read_csv(tmp_path / "out" / "gains.csv")
@@ -122,20 +111,6 @@ def test_gains_are_written_and_removed_with_the_covariates(results: Results, tmp
     bags, table = cohort(30)
     assert panther.run_study(study(bags, table, covariates=[]), tmp_path / "out").gains.empty
     assert not (tmp_path / "out" / "gains.csv").exists()  # of the earlier study
-
-
-def test_heads_that_are_trained_read_covariates_too() -> None:
-    bags, table = cohort(40)
-    done = panther.run_study(study(bags, table, heads=["linear"], training={"epochs": 2}))
-    assert BOTH in set(done.summary["method"])
-    assert done.gains["p_likelihood_ratio"].isna().all()  # of survival only
-
-
-def test_a_covariate_that_is_the_target_is_noted() -> None:
-    bags, table = cohort(30)
-    table["score"] = (table["label"] == "high") * 3.0
-    done = panther.run_study(study(bags, table, covariates=["score", "age"]))
-    assert any("score is the target (class high) itself" in note for note in done.run.population.notes)
 
 
 @pytest.mark.parametrize(

@@ -55,10 +55,6 @@ def finished(folder: Path) -> int:
     return len(list((folder / "cache").glob("model-*.npz")))
 
 
-def in_training(folder: Path) -> bool:
-    return any((folder / "cache").glob("model-*.ckpt"))
-
-
 def kill_when(reached: Callable[[], bool], arguments: list[str]) -> None:
     """Start the study and kill it, as a scheduler or the kernel would, as soon as it got that far."""
     process = subprocess.Popen(
@@ -92,10 +88,8 @@ def test_all_methods_and_heads_come_to_one_table_and_kills_do_not_change_a_digit
 
     unsupervised = sum(head != "own" for _, head in cells)
     kill_when(lambda: finished(killed) >= 3, [*command, str(killed)])
-    kill_when(lambda: finished(killed) > unsupervised and in_training(killed), [*command, str(killed)])
-    assert in_training(killed)
+    kill_when(lambda: finished(killed) > unsupervised, [*command, str(killed)])
     assert unsupervised < finished(killed) < finished(whole)
     run(*command, killed)
-    assert not in_training(killed)
     for name in TABLES:
         assert (whole / name).read_bytes() == (killed / name).read_bytes(), name

@@ -118,10 +118,6 @@ def test_only_rows_of_the_papers_tables_are_crossed(study):
     assert ({"PANTHER Top", "PANTHER Bottom"} & {title for title, _ in cells} == set()) == ablated
 
 
-def test_the_tables_call_methods_by_their_plain_names(study):
-    assert all("(" not in entry.title for entry in [*study.methods, *study.heads, *(study.losses or [])])
-
-
 def test_the_command_writes_it_and_refuses_to_overwrite(tmp_path, monkeypatch, capsys):
     panther = Runner(monkeypatch, capsys)
     path = tmp_path / "mine.yaml"
@@ -162,8 +158,3 @@ def differences() -> list[tuple[str, object]]:
 def test_the_page_of_differences_has_every_setting_that_the_letter_changes(name, value):
     written = yaml.safe_dump(value).split("\n")[0]
     assert f"{name}: {written}" in PAGE.read_text()
-
-
-def test_there_are_differences():
-    expected = {"cost", "relative", "bias", "ties", "decay_biases", "normalise", "on_edge"}
-    assert expected <= {name for name, _ in differences()}

@@ -50,17 +50,6 @@ def test_an_external_table_may_have_other_columns(folder):
     assert result.patients[-1] == "XP011"
 
 
-def test_an_external_cohort_of_one_class_has_a_note(folder):
-    table = pd.read_csv(folder / "table.csv", dtype=str)
-    table["case_id"] = "X" + table["case_id"]
-    table["subtype"] = table["subtype"].replace("low", "Low")
-    table.to_csv(folder / "one_class.csv", index=False)
-    external = {"lab": {"table": "one_class.csv", "features": {"npy": "features"}}}
-    notes = gather(study_in(folder, external=external)).notes
-    assert any("one_class.csv: all 6 samples are of class high: the scores are the recall" in note for note in notes)
-    assert not any("table.csv: all" in note for note in notes)
-
-
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
@@ -78,11 +67,6 @@ def test_rows_that_are_not_trained_with_the_losses_of_the_study_have_a_note(chan
     sentences = " ".join(study.untrained_losses())
     assert all(part in sentences for part in told)
     assert bool(sentences) == bool(told)
-
-
-def test_the_loss_of_networks_is_noted(folder):
-    notes = gather(study_in(folder, methods=["abmil"], losses=["ordinal"])).notes
-    assert any("abmil: trained with cross-entropy; `losses` (ordinal) is for heads" in note for note in notes)
 
 
 def test_thirds_of_a_number_are_those_of_the_study_with_external_cohorts_too(folder):

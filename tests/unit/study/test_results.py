@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from panther.cohort.targets import Classes
-from panther.evaluation.intervals import Resampled, intervals, resample
+from panther.evaluation.intervals import intervals, resample
 from panther.models.settings import Named
 from panther.models.tasks import Classification
 from panther.study.evaluate import _resampled, _summary
@@ -196,18 +196,6 @@ def test_a_perfect_score_comes_with_its_exact_bound_and_a_warning():
     assert f"is {bounds['panther', 'balanced_accuracy']:.3f}" in text
     assert "Best of 2 rows (test, AUROC): 1.000, PANTHER + probe." in text
     assert "its interval is no evidence" in text
-
-
-def test_slides_of_one_patient_do_not_raise_the_exact_bound():
-    labels = np.arange(20) % 2
-    one = judged(np.where(labels == 1, 3.0, -3.0), labels)
-    where = {"fold": 0, "part": "test", "subgroup": "", "by": ""}
-    metrics = pd.DataFrame([{**one.trained.cell.columns(), **where, "metric": "accuracy", "value": 1.0}])
-    few = Evaluation(**{**vars(one), "patients": tuple(f"P{i % 4}" for i in range(20))})
-    for member, patients in ((one, 20), (few, 4)):
-        summary = _summary(metrics, {one.group(): (member,)}, {(member,): Resampled({}, {})})
-        assert summary["patients"].item() == patients
-        assert summary["exact_low"].item() == pytest.approx(0.025 ** (1 / patients))
 
 
 def test_rows_that_predict_one_class_only_are_named():

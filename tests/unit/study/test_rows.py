@@ -79,14 +79,6 @@ def test_a_study_of_precomputed_vectors_alone_and_its_models_predict_new_files(t
         panther.predict(model, None, TABLE, embeddings={"titn": given["titan"]})
 
 
-@pytest.mark.parametrize("method", ["mean", "pca"])
-def test_models_without_prototypes_are_stored_and_predict(method, tmp_path):
-    path = tmp_path / "model.safetensors"
-    model = panther.train(BAGS, TABLE, label="subtype", method=method, output=path)
-    assert model.prototypes is None
-    pd.testing.assert_frame_equal(panther.predict(path, BAGS, TABLE).table, panther.predict(model, BAGS, TABLE).table)
-
-
 def test_precomputed_vectors_may_belong_to_encoders(tmp_path):
     path = written(tmp_path / "v.csv")
     study = parse_study({**BASE, "table": "t.csv", "embeddings": {"mine": {"uni": path, "conch": f"{path}#slide_id"}}})
@@ -118,13 +110,6 @@ def test_unmatched_names_are_refused_with_an_example_of_each(tmp_path):
     strangers = written(tmp_path / "v.csv", [f"X{i}" for i in range(36)])
     with pytest.raises(InputError, match=r"none of its names is a slide of the table.*'X0'.*'S00'"):
         panther.run_study({**BASE, "embeddings": {"titan": strangers}})
-
-
-def test_a_vector_per_patient_is_no_row_of_a_study_of_slides(tmp_path):
-    path = written(tmp_path / "v.csv", sorted(set(PATIENTS)), VECTORS[::2], "case_id")
-    task = {"label": "subtype", "level": "slide"}
-    with pytest.raises(InputError, match="vectors of patients, but the study predicts slides"):
-        panther.run_study({**BASE, "task": task, "embeddings": {"titan": path}})
 
 
 def test_vectors_of_slides_are_no_features():

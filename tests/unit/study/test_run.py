@@ -157,23 +157,6 @@ def test_a_smaller_training_part_keeps_the_proportions_and_the_test_part(cohort)
     assert test.groupby("train_size")["n"].sum().nunique() == 1
 
 
-def test_a_bad_bag_is_reported_and_the_study_goes_on(tmp_path):
-    generate(tmp_path)
-    (tmp_path / "features/P001-0.npy").write_bytes(b"")
-    study = study_in(tmp_path)
-    outcome = train_all(study, tmp_path / "out")
-    assert len(outcome.failures) == 1
-    assert "P001" in next(iter(outcome.failures))
-    tested = [s for split in outcome.population.splits for s in split.test["test"]]
-    assert len(tested) == 59
-
-
-def test_external_patients_that_were_trained_on_are_refused(cohort):
-    study = study_in(cohort, external={"same": {"table": "table.csv", "features": {"npy": "features"}}})
-    with pytest.raises(InputError, match="are in the study itself"):
-        train_all(study, cohort / "refused")
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -244,3 +227,9 @@ def test_a_study_of_values_needs_no_file_and_leaves_none_unless_written(cohort, 
     assert not folder.exists()
     with pytest.raises(InputError, match=r"methods.*'panter'; did you mean"):
         run_study({**values, "methods": ["panter"]})
+
+
+def test_external_patients_that_were_trained_on_are_refused(cohort):
+    study = study_in(cohort, external={"same": {"table": "table.csv", "features": {"npy": "features"}}})
+    with pytest.raises(InputError, match="are in the study itself"):
+        train_all(study, cohort / "refused")

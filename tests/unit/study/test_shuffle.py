@@ -1,7 +1,6 @@
 """The shuffle test: what is shuffled, which rows are trained again, and the table, folder and report."""
 
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,15 +9,13 @@ import torch
 
 import panther
 from panther.aggregators import aggregators
-from panther.errors import InputError
 from panther.mil import build, networks
 from panther.models.settings import Named
 from panther.storage.bags import concatenate
-from panther.study.file import parse_study
 from panther.study.jobs import load_predictions
 from panther.study.plan import Shuffled, reads_places
 from panther.study.results import Results
-from panther.study.tables import EXACTLY, shuffle_verdict
+from panther.study.tables import EXACTLY
 from panther.types import Bag
 
 SPATIAL = {"name": "panther", "blocks": ["space"], "label": "with space"}
@@ -164,35 +161,3 @@ def test_the_folder_the_printed_table_and_the_report_have_it(results: Results) -
     section = page.split('id="panel-shuffle-test"')[1].split("</section>")[0]
     assert "exactly 0" in section
     assert "mean of 2 shuffles" in section
-
-
-def test_a_later_study_without_the_key_removes_table_and_tab(results: Results, tmp_path: Path) -> None:
-    results.write(tmp_path / "run")
-    plain = panther.run_study(study(shuffle=False), tmp_path / "run")
-    assert plain.shuffle.empty
-    assert not (tmp_path / "run" / "shuffle.csv").exists()
-    assert "Shuffle test" not in panther.make_report(tmp_path / "run").html
-
-
-@pytest.mark.parametrize(
-    ("metric", "numbers", "said"),
-    [
-        ("auroc", (0.9, 0.6, 0.3, 0.2, 0.4), "it loses 0.300 (95 % interval 0.200 to 0.400), from 0.900 to 0.600"),
-        ("auroc", (0.9, 0.89, 0.01, -0.02, 0.04), "no loss is shown: 0.010 (95 % interval -0.020 to 0.040)"),
-        ("auroc", (0.6, 0.7, -0.1, -0.2, -0.05), "it is better by 0.100 without their places"),
-        ("mae", (1.0, 3.0, -2.0, -2.5, -1.5), "it loses 2.000 (95 % interval 1.500 to 2.500), from 1.000 to 3.000"),
-        ("auroc", (0.9, 0.6, 0.3, np.nan, np.nan), "there is no interval"),
-    ],
-)
-def test_the_loss_is_worded(metric: str, numbers: tuple[float, ...], said: str) -> None:
-    names = ("score", "shuffled", "difference", "ci_low", "ci_high")
-    row = pd.Series({"metric": metric, "shuffles": 1, **dict(zip(names, numbers, strict=True))})
-    assert said in shuffle_verdict(row)
-
-
-@pytest.mark.parametrize("wrong", [-1, 1000, "often", 1.5])
-def test_a_number_of_shuffles_that_is_none_is_refused(wrong: object) -> None:
-    plain = {"name": "x", "table": "t.csv", "features": {"e": "f"}, "task": {"label": "kind"}}
-    with pytest.raises(InputError, match="shuffle"):
-        parse_study({**plain, "shuffle": wrong})
-    assert int(parse_study({**plain, "shuffle": True}).shuffle) == 1

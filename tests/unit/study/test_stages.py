@@ -7,7 +7,6 @@ from panther import store
 from panther.aggregators import embed_bags
 from panther.storage.bags import BagRef
 from panther.storage.prototypes import load_prototypes
-from panther.study import jobs
 from panther.study.jobs import load_embeddings
 from panther.study.training import train_all
 from reading import Counts, counted
@@ -51,29 +50,4 @@ def test_the_files_are_those_of_one_walk_for_each(counts, tmp_path):
         np.testing.assert_array_equal(vectors, alone.vectors)
         failed.add(len(alone.failures))
     assert failed == {0, 1}
-    assert not list((tmp_path / "out/cache").glob("unfinished*"))
-
-
-@pytest.mark.slow
-def test_killed_while_the_files_are_written_it_reads_nothing_again(counts, tmp_path, monkeypatch):
-    study, write = study_in(tmp_path, **GRID), jobs.write_rows
-
-    def killed(*arguments):
-        if len(list((tmp_path / "out/cache").glob("embeddings-*.npy"))) == 5:
-            raise KeyboardInterrupt
-        write(*arguments)
-
-    monkeypatch.setattr(jobs, "write_rows", killed)
-    with pytest.raises(KeyboardInterrupt):
-        train_all(study, tmp_path / "out")
-    monkeypatch.setattr(jobs, "write_rows", write)
-    counts.opened.clear()
-    counts.bytes = 0
-    run = train_all(study, tmp_path / "out")
-    assert counts.bytes == 0
-    assert len(counts.opened) == len(run.population.ids)  # each was looked at
-    whole = train_all(study, tmp_path / "whole")
-    for one, other in zip(run.trained, whole.trained, strict=True):
-        assert one.embeddings.read_bytes() == other.embeddings.read_bytes()
-        assert one.model.read_bytes() == other.model.read_bytes()
     assert not list((tmp_path / "out/cache").glob("unfinished*"))

@@ -3,7 +3,6 @@
 import jsonschema
 import pytest
 import yaml
-from pydantic import ValidationError
 
 from panther.aggregators import aggregators
 from panther.errors import InputError
@@ -26,88 +25,54 @@ def written(tmp_path, **changes):
     return path
 
 
-def test_names_with_settings_may_be_written_in_one_line_or_as_a_mapping(tmp_path):
-    study = load_study(written(tmp_path, methods=["ot", {"name": "panther", "readout": "wa", "label": "WA"}]))
-    assert [m.title for m in study.methods] == ["ot", "WA"]
-    assert study.methods[1].options == {"readout": "wa"}
-
-
-def test_paths_count_from_the_file(tmp_path):
-    study = load_study(written(tmp_path))
-    assert study.table == tmp_path / "t.csv"
-    assert study.features["uni"] == tmp_path / "f"
+# first key of the message -> changes that are refused
+MISTAKES = {
+    "method": [{"method": ["panther"]}],
+    "methds": [{"methds": ["ot"]}],
+    "task": [{"task": {}}, {"task": {"label": "a", "survival": "os"}}, {"task": {"lable": "x"}}],
+    "table": [{"table": None}],
+    "methods": [
+        *({"methods": ["abmi"]}, {"methods": [{"nam": "ot"}]}, {"methods": ["ot", "ot"]}),
+        *({"methods": [{"name": "panther", key: value}]} for key, value in (("redout", "top"), ("readout", "tpo"))),
+        *({"methods": [{"name": "panther", "preset": "papr"}]}, {"methods": [{"name": "abmil", "hiden": 3}]}),
+        {"methods": ["ot", {"name": "ot", "label": "again"}]},
+        {"methods": [{"name": "ot", "epsilon": 1.0, "label": "same"}, {"name": "ot", "label": "same"}]},
+    ],
+    "heads": [
+        *({"heads": ["lineer"]}, {"heads": [{"name": "mlp", "hiden": 3}]}, {"heads": ["linear", "linear"]}),
+        {"heads": [{"name": "probe", "penalty": 3}]},
+    ],
+    "losses": [
+        *({"losses": ["mse"]}, {"losses": ["cross-entrpy"]}, {"losses": ["cox"]}),
+        {"losses": [{"name": "cross-entropy", "class_weight": 1}]},
+    ],
+    "mil_loss": [{"mil_loss": "nll"}],
+    "scaling": [{"scaling": "blok"}],
+    "splits": [{"splits": wrong} for wrong in ({"k": 1}, {"colum": "fold"}, {"scheme": "kfld"}, 3)],
+    "n_prototypes": [{"n_prototypes": wrong} for wrong in ([], ["many"], [8, 8], [0], [float("nan")])],
+    "training": [{"training": wrong} for wrong in ({"epoch": 3}, {"epochs": "abc"}, {"learning_rate": float("nan")})],
+    "mil_training": [{"mil_training": wrong} for wrong in ({"epochs": 0}, {"seed": 2**63})],
+    "prototypes": [{"prototypes": {name: 1}} for name in ("clusters", "restart", "n_prototypes")],
+    "metrics": [
+        *({"metrics": [name]} for name in ("auc", "bogus", "c_index", "accuracy")),
+        {"task": {"survival": "os"}, "metrics": ["c-index"]},
+    ],
+    "reference": [{"reference": "nobody"}, {"reference": "Panther"}],
+    "exclude": [{"exclude": [{"method": "panther", "head": "probes"}]}],
+    "seeds": [{"seeds": wrong} for wrong in ([1, 1], [-1], [2**63])],
+    "train_sizes": [{"train_sizes": wrong} for wrong in ([0.5, 0.5], [float("nan")], [float("inf")], [1.5])],
+    "shuffle": [{"shuffle": wrong} for wrong in (-1, 1000, "often", 1.5)],
+    "retrieval": [{"retrieval": [0]}],
+    "external": [{"external": {"x": {"table": "x.csv", "features": {name: "f"}}}} for name in ("unii", "other")],
+}
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"method": ["panther"]}, ["method", "no such key"]),
-        ({"heads": ["lineer"]}, ["heads", "lineer", "structured"]),
-        ({"losses": ["mse"]}, ["losses", "'mse' does not fit", "ordinal"]),
-        ({"task": {}}, ["task", "one of label, survival"]),
-        ({"task": {"label": "a", "survival": "os"}}, ["task", "one of label, survival"]),
-        ({"splits": {"k": 1}}, ["splits"]),
-        ({"n_prototypes": []}, ["n_prototypes", "at least 1"]),
-        ({"n_prototypes": ["many"]}, ["n_prototypes.0"]),
-        ({"training": {"epoch": 3}}, ["training", "epoch", "epochs"]),
-        ({"prototypes": {"clusters": 3}}, ["prototypes", "clusters"]),
-        ({"table": None}, ["table", "needed"]),
-        ({"methds": ["ot"]}, ["methds", "did you mean 'methods'"]),
-        ({"task": {"lable": "x"}}, ["task.lable", "did you mean 'label'"]),
-        ({"splits": {"colum": "fold"}}, ["splits.colum", "did you mean 'column'"]),
-        ({"splits": {"scheme": "kfld"}}, ["splits.scheme", "kfld", "'kfold'"]),
-        ({"splits": 3}, ["splits", "{column: fold}"]),
-        ({"methods": ["abmi"]}, ["did you mean 'abmil'"]),
-        ({"methods": [{"nam": "ot"}]}, ["methods.0.nam", "did you mean 'name'"]),
-        ({"methods": [{"name": "panther", "redout": "top"}]}, ["methods", "did you mean 'readout'"]),
-        ({"methods": [{"name": "panther", "readout": "tpo"}]}, ["methods", "did you mean 'top'"]),
-        ({"methods": [{"name": "panther", "preset": "papr"}]}, ["methods", "did you mean 'paper'"]),
-        ({"methods": [{"name": "abmil", "hiden": 3}]}, ["methods", "did you mean 'hidden'"]),
-        ({"heads": [{"name": "mlp", "hiden": 3}]}, ["heads", "did you mean 'hidden'"]),
-        ({"heads": [{"name": "probe", "penalty": 3}]}, ["heads", "'probe' has no setting 'penalty'"]),
-        ({"losses": ["cross-entrpy"]}, ["losses", "did you mean 'cross-entropy'"]),
-        ({"losses": ["cox"]}, ["losses", "'cox' does not fit", "cross-entropy"]),
-        ({"mil_loss": "nll"}, ["mil_loss", "'nll' does not fit"]),
-        ({"losses": [{"name": "cross-entropy", "class_weight": 1}]}, ["did you mean 'class_weights'"]),
-        ({"scaling": "blok"}, ["scaling", "did you mean 'block'"]),
-        ({"training": {"epochs": "abc"}}, ["training", "epochs", "integer", "'abc'"]),
-        ({"mil_training": {"epochs": 0}}, ["mil_training", "epochs", "found 0"]),
-        ({"prototypes": {"restart": 1}}, ["did you mean 'restarts'"]),
-        ({"prototypes": {"n_prototypes": 3}}, ["prototypes", "n_prototypes: [16]"]),
-        ({"metrics": ["auc"]}, ["metrics", "did you mean 'auroc'"]),
-        ({"metrics": ["bogus"]}, ["metrics", "bogus", "balanced_accuracy"]),
-        ({"metrics": ["c_index"]}, ["metrics", "does not judge classes"]),
-        ({"metrics": ["accuracy"]}, ["metrics", "metrics.csv"]),
-        ({"task": {"survival": "os"}, "metrics": ["c-index"]}, ["metrics", "did you mean 'c_index'"]),
-        ({"reference": "nobody"}, ["reference", "nobody", "panther"]),
-        ({"exclude": [{"method": "panther", "head": "probes"}]}, ["exclude", "probes"]),
-        ({"reference": "Panther"}, ["reference", "did you mean 'panther'"]),
-        ({"seeds": [1, 1]}, ["seeds", "1 is repeated"]),
-        ({"n_prototypes": [8, 8]}, ["n_prototypes", "8 is repeated"]),
-        ({"train_sizes": [0.5, 0.5]}, ["train_sizes", "0.5 is repeated"]),
-        ({"methods": ["ot", "ot"]}, ["methods", "'ot' is repeated"]),
-        ({"methods": ["ot", {"name": "ot", "label": "again"}]}, ["methods", "'again' is repeated"]),
-        (
-            {"methods": [{"name": "ot", "epsilon": 1.0, "label": "same"}, {"name": "ot", "label": "same"}]},
-            ["methods", "'same'", "label"],
-        ),
-        ({"heads": ["linear", "linear"]}, ["heads", "'linear' is repeated"]),
-        ({"seeds": [-1]}, ["seeds.0", "-1"]),
-        ({"seeds": [2**63]}, ["seeds.0"]),
-        ({"n_prototypes": [0]}, ["n_prototypes.0", "0"]),
-        ({"train_sizes": [float("nan")]}, ["train_sizes.0", "finite"]),
-        ({"train_sizes": [1.5]}, ["train_sizes.0", "a share"]),
-        (
-            {"external": {"cptac": {"table": "x.csv", "features": {"unii": "f"}}}},
-            ["external.cptac.features", "did you mean 'uni'"],
-        ),
-        ({"external": {"cptac": {"table": "x.csv", "features": {"other": "f"}}}}, ["external.cptac", "uni"]),
-    ],
+    ("key", "changes"), [(key, changes) for key, several in MISTAKES.items() for changes in several], ids=str
 )
-def test_a_mistake_is_refused_with_its_key_and_the_known_values(changes, words, tmp_path):
-    with pytest.raises(InputError) as refused:
+def test_a_mistake_is_refused_with_its_key(key, changes, tmp_path):
+    with pytest.raises(InputError, match=rf"study\.yaml: {key}\b"):
         load_study(written(tmp_path, **changes))
-    assert all(word in str(refused.value) for word in ["study.yaml", *words])
 
 
 def test_what_is_no_study_is_refused(tmp_path):
@@ -210,9 +175,3 @@ WRONG = [
 def test_the_schema_marks_what_the_command_would_refuse(changes, tmp_path):
     assert schema_problems(written(tmp_path, **changes))
     assert schema_problems(written(tmp_path, splits={"column": "fold"}, methods=["ot", {"name": "panther"}])) == []
-
-
-def test_the_schema_describes_every_key():
-    assert set(Study.model_json_schema()["properties"]) == set(Study.model_fields)
-    with pytest.raises(ValidationError):
-        Study(**SMALL, unknown=1)

@@ -108,22 +108,6 @@ def test_calibration_corrects_an_overconfident_model():
     assert sets.loc[("site", "A"), "patients"] == 100  # those without a site are in no group of theirs
 
 
-def test_full_coverage_of_few_has_the_exact_bound():
-    rng = np.random.default_rng(5)
-    folds = [classes(rng, 12, fold) for fold in range(2)]
-    sure = [replace(one, prediction={"probabilities": np.full((12, 3), 1 / 3)}) for one in folds]
-    sets = judge_sureness(sure, Population(sure), 20, LOCAL)["prediction_sets"].query("by == 'all'").iloc[0]
-    assert (sets["coverage"], sets["size"]) == (1, 3)
-    assert sets["ci_low"] == exact_lower(24)
-
-
-def test_few_patients_leave_raw_probabilities_only():
-    rng = np.random.default_rng(6)
-    tables = judge_sureness([classes(rng, 30, 0)], Population([classes(rng, 30, 0)]), 10, LOCAL)
-    assert set(tables["calibration"]["probabilities"]) == {"raw"}
-    assert "prediction_sets" not in tables
-
-
 def test_a_study_writes_its_tables_and_its_models_know_them(tmp_path):
     generate(tmp_path, patients=45)
     values = {"splits": {"k": 3, "val": True}, "methods": ["protocounts"], "n_prototypes": [3], "bootstrap": 10}
@@ -139,3 +123,12 @@ def test_a_study_writes_its_tables_and_its_models_know_them(tmp_path):
     again = run_study(study_in(tmp_path, **values, prediction_sets="by-class"))
     assert len(again.model(fold=0).uncertainty.calibrator.threshold) == 2
     assert set(again.sureness["prediction_sets"]["by"]) >= {"all", "class"}
+
+
+def test_full_coverage_of_few_has_the_exact_bound():
+    rng = np.random.default_rng(5)
+    folds = [classes(rng, 12, fold) for fold in range(2)]
+    sure = [replace(one, prediction={"probabilities": np.full((12, 3), 1 / 3)}) for one in folds]
+    sets = judge_sureness(sure, Population(sure), 20, LOCAL)["prediction_sets"].query("by == 'all'").iloc[0]
+    assert (sets["coverage"], sets["size"]) == (1, 3)
+    assert sets["ci_low"] == exact_lower(24)

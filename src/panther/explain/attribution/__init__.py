@@ -17,7 +17,6 @@ from panther.explain.attribution.mathematics import (
     Function,
     Players,
     antithetic_orders,
-    integrated_gradients,
     largest_pairs,
     linear_shares,
     ownership,
@@ -47,7 +46,6 @@ WRITTEN = ("attribution.json", "attribution.csv", "cohort.png", "*.attribution.p
 Columns = Sequence[tuple[int, str, int]]
 PART_OF_MEAN = "part of mean"  # contribution of a prototype to the slide's mean
 ENUMERATE = 10  # players up to which all coalitions are tried: 1,024 evaluations per slide or patient
-STEPS = 128  # of the integral
 
 
 class HeadView(NamedTuple):
@@ -104,7 +102,7 @@ def _view_of_part(scaler: Scaler, columns: Columns, mean: Tensor) -> HeadView:
 class Attribution:
     """Contribution of each prototype's statistic to each output of each slide or patient, relative to the usual training values."""
 
-    kind: str  # exact, shapley or integrated gradients
+    kind: str  # exact or shapley
     outputs: tuple[str, ...]  # K
     samples: tuple[str, ...]  # n slides or patients
     players: tuple[tuple[int, str], ...]  # P, (prototype, statistic)
@@ -178,7 +176,7 @@ class Attribution:
         for name, sizes in list(zip(self.outputs, size, strict=True))[:10]:
             largest = np.argsort(-sizes, kind="stable")[:3].tolist()
             text = ", ".join(f"{label(c, self.names)} {sizes[c]:.3g}" for c in largest)
-            lines.append(f"  {name}: mean size of the contribution {text}")
+            lines.append(f"  {name}: mean |contribution|, statistics of a prototype summed: {text}")
             if pairs := largest_pairs([row for row in rows if row["output"] == name], 3):
                 text = ", ".join(f"{self.pair_title(row)} {row['mean_absolute']:.3g}" for row in pairs)
                 lines.append(f"    of pairs that touch: {text}")
@@ -248,8 +246,8 @@ def attribute_bags(
 ) -> Attribution:
     """Attribution of every bag by a model that `check_attributable` accepts; bags that cannot be embedded are its failures.
 
-    ``kind`` is exact (linear heads, the default there), shapley (the default elsewhere, from so many antithetic ``pairs`` of orders where
-    there are too many players to try all coalitions) or integrated-gradients.
+    ``kind`` is exact (linear heads, the default there) or shapley (the default elsewhere, from so many antithetic ``pairs`` of orders where
+    there are too many players to try all coalitions).
     """
     assert model.prototypes is not None
     assert model.scaler is not None
@@ -282,7 +280,7 @@ def attribute_bags(
     with torch.no_grad():
         baseline = explained(view.baseline[None])[0].numpy()
     return Attribution(
-        kind.replace("-", " "),
+        kind,
         outputs.names,
         tuple(table.samples),
         players.names,
@@ -301,9 +299,7 @@ def _share_function(
     """Function of an embedding (E,) to its shares (K, P), and to their standard errors where they are sampled."""
     if kind == "exact":
         assert slope is not None
-        return lambda x: (linear_shares(slope, x[None], mean, players.member)[0], None)
-    if kind == "integrated-gradients":
-        return lambda x: (integrated_gradients(f, x, mean, players.member, STEPS), None)
+        return lambda x: (linear_shares(slope, x, mean, players.member), None)
     if len(players) <= ENUMERATE:
         return lambda x: (shapley_by_enumeration(f, x, mean, players.member), None)
     orders = antithetic_orders(len(players), pairs, seed)

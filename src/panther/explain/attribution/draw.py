@@ -72,8 +72,8 @@ def draw_cohort(attribution: Attribution) -> "Figure":
     for k in outputs:
         name = attribution.outputs[k]
         of_output = [row for row in rows if row["output"] == name]
-        means = contribution_chart(of_output, shown, titles, f"{name}: mean size of the contribution", colours)
-        title = f"{name}: contribution {in_each}"
+        means = contribution_chart(of_output, shown, titles, f"{name}: mean |contribution| by statistic", colours)
+        title = f"{name}: contribution, statistics summed, {in_each}"
         grid.append([means, contribution_swarm(numbers, totals[:, k, shown], [colours[c] for c in shown], title)])
         if pairs := largest_pairs(of_output, MOST_PAIRS):
             columns = [attribution.players.index((row["prototype"], row["statistic"])) for row in pairs]
@@ -81,7 +81,7 @@ def draw_cohort(attribution: Attribution) -> "Figure":
             long, grey = list(map(attribution.pair_title, pairs)), [GREY] * len(pairs)
             short_names = [f"C{row['prototype']} {row['statistic']}" for row in pairs]
             values, title = attribution.contributions[:, k, columns], f"{name}: pairs that touch"
-            means = contributions(long, sizes, grey, f"{title}, mean size")
+            means = contributions(long, sizes, grey, f"{title}, mean |contribution|")
             grid.append([means, contribution_swarm(short_names, values, grey, f"{title}, {in_each}")])
     return draw_charts(grid, widths=(2, 3))
 

@@ -82,24 +82,9 @@ def players_of(columns: Sequence[tuple[int, str, int]]) -> Players:
 
 
 def linear_shares(slope: Tensor, x: Tensor, mean: Tensor, member: Tensor) -> Tensor:
-    r"""Exact shares of a linear function, :math:`\phi_p = \sum_{j \in p} w_j (x_j - m_j)`.
-
-    Parameters
-    ----------
-    slope : Tensor
-        Weights (K, D).
-    x, mean : Tensor
-        Embeddings (B, D) and their baseline (D,).
-    member : Tensor
-        Player of each column (D,).
-
-    Returns
-    -------
-    Tensor
-        Shares (B, K, P).
-    """
-    size = int(member.max()) + 1
-    return torch.stack([_summed((x - mean) * row, member, size) for row in slope], 1)
+    r"""Exact shares (K, P) of a linear function with slopes (K, D) in one embedding x (D,), :math:`\phi_p = \sum_{j \in p} w_j (x_j - m_j)`."""
+    values = slope * (x - mean)
+    return torch.zeros(len(values), int(member.max()) + 1, dtype=values.dtype).index_add(1, member, values)
 
 
 def shapley_by_enumeration(f: Function, x: Tensor, mean: Tensor, member: Tensor) -> Tensor:
@@ -147,29 +132,8 @@ def antithetic_orders(size: int, pairs: int, seed: int) -> np.ndarray:
     return np.stack([forward, forward[:, ::-1]], 1).reshape(-1, size)
 
 
-def integrated_gradients(f: Function, x: Tensor, mean: Tensor, member: Tensor, steps: int = 128) -> Tensor:
-    r"""Integrated gradients (K, P) of one embedding x (D,), by the midpoint rule; their sum is off by a gap that must be stated.
-
-    .. math:: \phi_p = \sum_{j \in p} (x_j - m_j) \int_0^1 \partial_j f(m + t (x - m))\, dt
-    """
-    at_once = max(1, NUMBERS // len(x))
-    total = None
-    for part in ((torch.arange(steps, dtype=x.dtype) + 0.5) / steps).split(at_once):
-        points = (mean + part[:, None] * (x - mean)).requires_grad_()
-        values = f(points).sum(0)  # (K,)
-        slopes = [torch.autograd.grad(value, points, retain_graph=True)[0].sum(0) for value in values]
-        total = torch.stack(slopes) + (0 if total is None else total)  # (K, D)
-    assert total is not None
-    return _summed(total / steps * (x - mean), member, int(member.max()) + 1)
-
-
 def _values(f: Function, inside: Tensor, x: Tensor, mean: Tensor, member: Tensor) -> Tensor:
     """Evaluate f (n, K) where the players inside (n, P) have x and the others the mean."""
     blocks = inside.split(max(1, NUMBERS // len(x)))
     with torch.no_grad():
         return torch.cat([f(torch.where(block[:, member], x, mean)) for block in blocks])
-
-
-def _summed(values: Tensor, member: Tensor, size: int) -> Tensor:
-    """Sum columns (B, D) by their player, (B, P)."""
-    return torch.zeros(len(values), size, dtype=values.dtype).index_add(1, member, values)

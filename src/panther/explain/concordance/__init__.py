@@ -14,12 +14,10 @@ import numpy as np
 from panther.aggregators import build
 from panther.charts.style import save
 from panther.errors import InputError
-from panther.explain import palette
 from panther.explain.concordance.agreement import (
     UNKNOWN,
     Agreement,
     TumourMatch,
-    Window,
     agreement,
     contingency,
     format_number,
@@ -28,10 +26,10 @@ from panther.explain.concordance.agreement import (
     match_tumour,
     tissue_of,
 )
-from panther.explain.concordance.draw import TumourMap, class_chart, class_maps, draw_classes, draw_tumour
+from panther.explain.concordance.draw import class_chart, class_maps, draw_classes, draw_tumour
 from panther.explain.concordance.tissue_classifier import PatchLabels, TissueClassifier
 from panther.explain.maps import map_slide
-from panther.explain.names import Naming, colours, entry, label
+from panther.explain.names import Naming, class_colours, colours, entry, label
 from panther.explain.scene import Assigned, MapSettings, SlideJob, assign
 from panther.storage.files import write_json, write_text
 from panther.storage.tables import write_spreadsheet
@@ -42,7 +40,6 @@ FORMAT = 1
 CONCORDANCE = "concordance.json"
 WRITTEN = ("concordance.*", "*.csv", "names.suggested.yaml", "*.classes.png", "*.tumour.png")  # patterns
 PURE = 0.7  # share of one class from which a prototype is named by it alone
-SATURATED = 0.9  # share of patches from which a note is due
 TUMOUR = "AUROC {}, Spearman {}, Dice {}; all tumour prototypes: AUROC {}, Spearman {}, Dice {}"
 NAMES_HEAD = "# Suggested by `panther concordance`: look at the patches, correct, save as names.yaml, then: panther atlas ... --names names.yaml\n"
 WAYS = {
@@ -61,7 +58,6 @@ class ConcordanceSettings:
     maps: MapSettings
     positive: tuple[int, ...] = ()  # classes that are tumour
     class_from: str = "members"  # source of a prototype's class: members or centroid
-    region: Window | None = None  # to enlarge; None: where most tumour is
 
 
 @dataclass(frozen=True)
@@ -83,12 +79,11 @@ class PrototypeClasses:
 
 @dataclass(frozen=True)
 class SlideAgreement:
-    """One slide: counted in the first pass, compared in the second."""
+    """One slide: counted in the first pass, its tumour compared and drawn in the second."""
 
     slide: str
     counts: np.ndarray  # (C, K) patches
     patches: int  # also those without a label
-    agreement: Agreement | None = None
     tumour: TumourMatch | None = None
     files: tuple[Path, ...] = ()
     notes: tuple[str, ...] = ()
@@ -158,6 +153,7 @@ class Concordance:
         settings, classes, counts = self.settings, self.classes, self.classes.counts
         names = [*settings.labels.classes, None]  # UNKNOWN is the last
         labelled = int(counts.sum())
+        shades = class_colours(settings.labels.classes, settings.maps.namings, len(counts))
         by_class = zip(settings.labels.classes, self.agreement.per_class, strict=True)
         return {
             "format": FORMAT,
@@ -165,7 +161,9 @@ class Concordance:
             "source": settings.labels.to_dict(),
             "settings": {"method": settings.maps.method, **settings.maps.options, "by": settings.class_from},
             "prototypes_hash": settings.prototypes.content_hash(),
-            "classes": [{"class": name, "colour": palette.colour(k)} for k, name in enumerate(settings.labels.classes)],
+            "classes": [
+                {"class": name, "colour": colour} for name, colour in zip(settings.labels.classes, shades, strict=True)
+            ],
             "positive": [names[k] for k in settings.positive],
             "tumour_prototypes": list(classes.tumour),
             "prototypes": [
@@ -192,7 +190,7 @@ class Concordance:
                 "table": self.agreement.table.tolist(),  # K x K: rows the patch's class, columns its prototype's
             },
             "per_class": [{"class": name, **asdict(score)} for name, score in by_class],
-            "slides": [_row(slide) for slide in self.slides.values()],
+            "slides": [_row(slide, classes.chosen) for slide in self.slides.values()],
             "notes": list(self.notes),
         }
 
@@ -247,9 +245,8 @@ def compare_slide(
     classes: PrototypeClasses,
     folder: Path | None,
 ) -> SlideAgreement:
-    """Second pass: one slide's agreement, its tumour prototype, and its pictures where ``folder`` is given."""
+    """Second pass: one slide's tumour prototype, and its pictures where ``folder`` is given."""
     job, counted = slide
-    counted = replace(counted, agreement=agreement(counted.counts, classes.chosen))
     if folder is None and not classes.tumour:
         return counted
     bag = job.ref.open()
@@ -265,25 +262,12 @@ def compare_slide(
     maps = class_maps(slide_map, classes.chosen, tissue_of(probabilities), settings.labels.classes)
     pictures = {"classes": draw_classes(slide_map, *maps)}
     if match is not None:
-        heat = TumourMap(slide_map, tumour, match, classes.tumour, job.image, settings.region)
         title = " + ".join(settings.labels.classes[k] for k in settings.positive)
-        pictures["tumour"] = draw_tumour(heat, settings.maps, title)
+        pictures["tumour"] = draw_tumour(slide_map, tumour, match, classes.tumour, title)
     files = {folder / f"{slide_map.slide}.{name}.png": figure for name, figure in pictures.items()}
     for file, figure in files.items():
         save(figure, file)
     return replace(counted, tumour=match, files=tuple(files), notes=job.notes)
-
-
-def saturation_note(concordance: Concordance) -> list[str]:
-    """Sentence where posteriors are so near 0 and 1 that a heatmap shows only two colours."""
-    parts = [slide.tumour.saturated for slide in concordance.slides.values() if slide.tumour is not None]
-    # other methods' shares are hard, or are not posteriors, by design
-    if concordance.settings.maps.method != "panther" or not parts or float(np.median(parts)) < SATURATED:
-        return []
-    return [
-        f"Posteriors are within 0.01 of 0 or 1 in {np.median(parts):.0%} of a slide's patches (median): in {concordance.settings.prototypes.dim} "
-        "dimensions they saturate, so the heatmap is nearly a mask (ranks remain informative); the setting temperature=10 softens it."
-    ]
 
 
 def write_concordance(concordance: Concordance, folder: Path) -> list[Path]:
@@ -315,12 +299,10 @@ def write_concordance(concordance: Concordance, folder: Path) -> list[Path]:
     return [folder / name for name in (CONCORDANCE, *tables, "names.suggested.yaml", "concordance.png")]
 
 
-def _row(slide: SlideAgreement) -> dict[str, Any]:
+def _row(slide: SlideAgreement, chosen: np.ndarray) -> dict[str, Any]:
     row = {"slide": slide.slide, "patches": slide.patches, "labelled": int(slide.counts.sum())}
-    if slide.agreement is None:
-        return row
     tumour = {} if slide.tumour is None else asdict(slide.tumour)
-    numbers = _numbers(slide.agreement) | {f"tumour_{name}": value for name, value in tumour.items()}
+    numbers = _numbers(agreement(slide.counts, chosen)) | {f"tumour_{name}": value for name, value in tumour.items()}
     return {**row, **numbers, "files": [file.name for file in slide.files]}
 
 

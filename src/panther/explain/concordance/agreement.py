@@ -12,8 +12,6 @@ from scipy.stats import rankdata
 from panther.evaluation.metrics import binary_auroc
 
 UNKNOWN = -1  # a patch without a class, a prototype without patches
-SURE = 0.01  # a posterior this near 0 or 1 is saturated: a heatmap shows it as a mask
-Window = tuple[float, float, float, float]  # x, y, width, height
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,6 @@ class TumourMatch:
     spearman_all: float | None
     dice_all: float | None
     positive: float  # share of positive patches
-    saturated: float  # share of patches whose posterior is within 0.01 of 0 or 1
 
 
 def tissue_of(probabilities: np.ndarray) -> np.ndarray:
@@ -147,10 +144,9 @@ def match_tumour(
     prototype = max(tumour, key=lambda c: float(weights[c]))
     known = np.isfinite(probability)
     truth, score, total = probability[known], rows[known, prototype], rows[known][:, list(tumour)].sum(1)
-    saturated = ratio((np.minimum(score, 1 - score) < SURE).sum(), len(truth)) or 0.0
     positive = ratio((truth >= 0.5).sum(), len(truth)) or 0.0
     scores = (*_scores(truth, score), *_scores(truth, total))
-    return TumourMatch(prototype, float(weights[prototype]), *scores, positive, saturated)
+    return TumourMatch(prototype, float(weights[prototype]), *scores, positive)
 
 
 def _scores(truth: np.ndarray, score: np.ndarray) -> tuple[float | None, float | None, float | None]:
@@ -170,22 +166,6 @@ def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
 def overlap(first: np.ndarray, second: np.ndarray) -> float | None:
     r"""Dice's coefficient of two masks, :math:`2 |A \cap B| / (|A| + |B|)`; None where both are empty."""
     return ratio(2 * int((first & second).sum()), int(first.sum()) + int(second.sum()))
-
-
-def densest_window(corners: np.ndarray, pitch: float, mass: np.ndarray, size: tuple[float, float]) -> Window:
-    """Window of ``size`` that holds the most mass, the first of equal ones, on cells of the patches' pitch."""
-    low = corners.min(0)
-    cells = np.round((corners - low) / pitch).astype(np.int64)
-    columns, rows = (cells.max(0) + 1).tolist()
-    across, down = (max(1, min(n, round(s / pitch))) for n, s in zip((columns, rows), size, strict=True))
-    image = np.zeros((rows, columns))
-    np.add.at(image, (cells[:, 1], cells[:, 0]), np.nan_to_num(mass))
-    sums = np.pad(image.cumsum(0).cumsum(1), ((1, 0), (1, 0)))  # integral image
-    boxes = sums[down:, across:] - sums[:-down, across:] - sums[down:, :-across] + sums[:-down, :-across]
-    # rounded: the last digit of a sum must not decide which of two equal windows comes first
-    row, column = np.unravel_index(int(np.round(boxes, 9).argmax()), boxes.shape)
-    centre = low + (np.array([column, row]) + np.array([across, down]) / 2) * pitch
-    return float(centre[0] - size[0] / 2), float(centre[1] - size[1] / 2), float(size[0]), float(size[1])
 
 
 def _entropy(counts: np.ndarray) -> float:

@@ -1,36 +1,29 @@
 """Pictures of agreement: the table of prototypes and classes, and a slide's classes and tumour side by side (figures S1 to S4)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from panther.charts.chart import Chart
 from panther.charts.prototypes import class_table
-from panther.charts.style import INK, plain_text, short
-from panther.errors import InputError
-from panther.explain import palette
+from panther.charts.style import plain_text, short
 from panther.explain import slide_map as draw
-from panther.explain.concordance.agreement import UNKNOWN, TumourMatch, Window, densest_window
-from panther.explain.geometry import View
-from panther.explain.names import Naming, row_colour
-from panther.explain.scene import MapSettings, read_box
+from panther.explain.concordance.agreement import UNKNOWN, TumourMatch
+from panther.explain.names import Naming, class_colours, row_colour
 from panther.explain.slide_map import SlideMap, heat_pixels, map_pixels
-from panther.slides import open_slide
-
-ZOOM, FEWEST = 0.25, 6  # an enlarged window: part of the picture's sides, but at least so many patches across
 
 
 def class_maps(
     slide_map: SlideMap, labels: np.ndarray, tissue: np.ndarray, classes: Sequence[str]
 ) -> tuple[SlideMap, SlideMap]:
-    """Map of the prototypes' classes (labels (C,)) and of the patches' classes (tissue (N,)), in the same colours.
+    """Map of the prototypes' classes (labels (C,)) and of the patches' classes (tissue (N,)), in the colours of their names.
 
     Patches without a class are left out, so the image shows through.
     """
-    namings = {k: Naming(name) for k, name in enumerate(classes)}
+    colours = class_colours(classes, slide_map.namings, slide_map.prototypes)
+    namings = {k: Naming(name, colour=colour) for k, (name, colour) in enumerate(zip(classes, colours, strict=True))}
 
     def class_map(tissue: np.ndarray) -> SlideMap:
         known = tissue != UNKNOWN
@@ -53,43 +46,39 @@ def draw_classes(slide_map: SlideMap, by_prototype: SlideMap, by_patch: SlideMap
     slide_map, by_prototype, by_patch = (shown.within(draw.PANEL) for shown in (slide_map, by_prototype, by_patch))
     maps = {"class of the prototype": map_pixels(by_prototype), "class of the patch": map_pixels(by_patch)}
     lines = [
-        (palette.colour(k), f"{by_prototype.weights[k]:.2f} | {by_patch.weights[k]:.2f}", short(name))
+        (by_patch.prototype_colours[k], f"{by_prototype.weights[k]:.2f} | {by_patch.weights[k]:.2f}", short(name))
         for k, name in by_patch.names.items()
     ]
     legend = draw.Legend("prototypes | patches", lines, (16, 90))
     return draw.sheet_figure(slide_map, [*draw.original(slide_map), *maps.items()], draw.unit_of(slide_map), legend)
 
 
-@dataclass(frozen=True)
-class TumourMap:
-    """One slide's tumour: by the classes' probability, and by the posterior of a prototype."""
-
-    slide_map: SlideMap
-    probability: np.ndarray  # (N,), NaN where unknown
-    match: TumourMatch
-    tumour: tuple[int, ...]  # all prototypes of the tumour
-    image: Path | None = None
-    region: Window | None = None  # in the units of the coordinates; None: where most tumour is
-
-
 @plain_text
-def draw_tumour(heat: TumourMap, settings: MapSettings, positive: str) -> Any:
-    """Original, probability of the classes ``positive``, posterior of the tumour's prototype and of all tumour prototypes.
+def draw_tumour(slide_map: SlideMap, probability: np.ndarray, match: TumourMatch, tumour: Sequence[int], positive: str) -> Any:  # fmt: skip
+    """Original, probability (N,) of the classes ``positive``, posterior of the tumour's prototype and of all ``tumour`` prototypes.
 
-    Below them a window is enlarged. Returns a matplotlib figure.
+    Patches without a label (NaN) are left out. Returns a matplotlib figure.
     """
-    whole = heat.slide_map.within(draw.PANEL)
-    near = replace(whole, view=_window_view(heat, whole.view, settings))
-    unit = draw.unit_of(whole)
-    panels = [*draw.original(whole), *zip(_titles(heat, positive), _heatmaps(whole, heat), strict=True)]
-    enlarged = [*draw.original(near), *(("", picture) for picture in _heatmaps(near, heat))]
-    enlarged[0] = ("enlarged", enlarged[0][1])
-    sheet = draw.Sheet([*panels, *enlarged], 0, unit, rows=2)
-    draw.add_scale_bar_and_outline(sheet, whole, sheet.axes[: len(panels)])
-    draw.add_scale_bar_and_outline(sheet, near, sheet.axes[len(panels) :])
-    for ax in sheet.axes[: len(panels)]:
-        _frame(ax, whole.view, near.view, unit)
-    return sheet.figure
+    shown, known = slide_map.within(draw.PANEL), np.isfinite(probability)
+    labelled = replace(_only(shown, known), assignment=probability[known, None])
+    # the name, which a narrow picture cuts off, comes last
+    number, _, name = shown.title(match.prototype).partition(" ")
+    posterior = f"posterior of {number} (π {match.weight:.3f}){_scores(match.auroc, match.dice)} {name}".rstrip()
+    panels = [
+        *draw.original(shown),
+        (f"{positive}: dark 0, yellow 1", heat_pixels(labelled, 0)),
+        (posterior, heat_pixels(shown, match.prototype)),
+    ]
+    if len(tumour) > 1:
+        total = replace(shown, assignment=shown.assignment[:, list(tumour)].sum(1, keepdims=True))
+        title = f"of the {len(tumour)} tumour prototypes{_scores(match.auroc_all, match.dice_all)}"
+        panels.append((title, heat_pixels(total, 0)))
+    return draw.sheet_figure(shown, panels, draw.unit_of(shown))
+
+
+def _scores(auroc: float | None, dice: float | None) -> str:
+    texts = [f"{name} {value:.3f}" for name, value in (("AUROC", auroc), ("Dice", dice)) if value is not None]
+    return f": {', '.join(texts)}" if texts else ""
 
 
 def class_chart(content: Mapping[str, Any], names: Sequence[str]) -> Chart:
@@ -100,61 +89,3 @@ def class_chart(content: Mapping[str, Any], names: Sequence[str]) -> Chart:
     truth = (content.get("source") or {}).get("kind", "")
     colours = [row_colour(row) for row in rows]
     return class_table(np.array(content["confusion"]), chosen, names, classes, colours, truth)
-
-
-def _heatmaps(slide_map: SlideMap, heat: TumourMap) -> list[np.ndarray]:
-    """Probability of the tumour (patches without a label are left out), posterior of one and of all its prototypes."""
-    known = np.isfinite(heat.probability)
-    labelled = replace(_only(slide_map, known), assignment=heat.probability[known, None])
-    total = slide_map.assignment[:, list(heat.tumour)].sum(1, keepdims=True)
-    pictures = [heat_pixels(labelled, 0), heat_pixels(slide_map, heat.match.prototype)]
-    return [*pictures, *([heat_pixels(replace(slide_map, assignment=total), 0)] if len(heat.tumour) > 1 else [])]
-
-
-def _titles(heat: TumourMap, positive: str) -> list[str]:
-    """Titles of the heatmaps; the name, which a narrow picture cuts off, comes last."""
-    match = heat.match
-    number, _, name = heat.slide_map.title(match.prototype).partition(" ")
-    scores = (
-        ", ".join(f"{title} {value:.3f}" for title, value in pair.items() if value is not None)
-        for pair in ({"AUROC": match.auroc, "Dice": match.dice}, {"AUROC": match.auroc_all, "Dice": match.dice_all})
-    )
-    posterior = f"posterior of {number} (π {match.weight:.3f}): {next(scores)} {name}".rstrip()
-    total = f"of the {len(heat.tumour)} tumour prototypes: {next(scores)}"
-    return [f"{positive}: dark 0, yellow 1", posterior, *([total] if len(heat.tumour) > 1 else [])]
-
-
-def _window_view(heat: TumourMap, view: View, settings: MapSettings) -> View:
-    """Picture of the window, as large as the whole picture and of its shape."""
-    width, height = view.size
-    corners, pitch = heat.slide_map.grid.corners, heat.slide_map.grid.pitch
-    extent = np.array(view.size) / view.scale
-    if heat.region is None:  # the window with the most tumour, a part of the picture
-        part = min(1.0, max(ZOOM, FEWEST * pitch / float(extent.min())))
-        across, down = (extent * part).tolist()
-        x, y, w, h = densest_window(corners, pitch, heat.probability, (across, down))
-    else:
-        x, y, w, h = heat.region
-        if not ((corners < (x + w, y + h)) & (corners + pitch > (x, y))).all(1).any():
-            raise InputError(f"region: no patch of {heat.slide_map.slide} lies in {x:g},{y:g},{w:g},{h:g}")
-        # grown about its centre to the picture's shape, so that nothing is stretched
-        across, down = max(w, h * width / height), max(h, w * height / width)
-        x, y, w, h = x + (w - across) / 2, y + (h - down) / 2, across, down
-    low = np.array(view.origin)
-    # moved into the picture as far as it fits
-    x, y = np.clip((x, y), low, np.maximum(low, low + extent - (w, h))).tolist()
-    pixels = np.full((height, width, 3), 255, np.uint8)
-    if heat.image is not None:
-        with open_slide(heat.image, settings.resolution(heat.image, view.mpp)) as slide:
-            pixels = read_box(slide, (x, y, w, h), (width, height))
-    return replace(view, background=pixels, scale=(width / w, height / h), origin=(x, y))
-
-
-def _frame(ax: Any, whole: View, near: View, unit: float) -> None:
-    """Outline of the enlarged window on the whole picture."""
-    from matplotlib.patches import Rectangle
-
-    low = whole.pixels(np.array([near.origin]))[0]
-    size = np.array(near.size) / near.scale * np.array(whole.scale)
-    for colour, line in (("white", 3.0), (INK, 1.4)):
-        ax.add_patch(Rectangle(tuple(low), *size.tolist(), fill=False, edgecolor=colour, linewidth=line * unit))

@@ -23,7 +23,7 @@ from panther.models.probes import fit_logistic, inner_folds
 from panther.models.scaling import Scaler, moments
 from panther.patches import encoder_words, same_encoder
 from panther.statistics import first_bad_row
-from panther.storage.bags import list_bags
+from panther.storage.bags import concatenate, list_bags
 from panther.storage.clinical import SLIDE_COLUMNS, find_column
 from panther.storage.files import read_errors
 from panther.storage.names import without_suffix
@@ -162,19 +162,11 @@ def encode_images(folder: Path, images: Sequence[str], pipeline: "Pipeline") -> 
 
 def read_features(folder: Path, per_class: int, seed: int) -> LabelledTiles:
     """Features of labelled patches: `CLASS/*.h5` (one file per slide), or `CLASS.h5`, as `panther slides` makes of tiles."""
-    folders = _class_folders(folder)
-    refs: dict[str, Sequence[Openable]] = {name: list_bags(folder / name).refs for name in folders}
-    if not folders:
-        refs = {ref.sample: (ref,) for ref in list_bags(folder).refs}
+    refs: dict[str, Sequence[Openable]] = {name: list_bags(folder / name).refs for name in _class_folders(folder)}
+    refs = refs or {ref.sample: (ref,) for ref in list_bags(folder).refs}
     classes = _checked_classes(folder, list(refs))
     files = [(k, ref, ref.open()) for k, name in enumerate(classes) for ref in refs[name]]
-    first = files[0][2]
-    for _, _, bag in files:
-        if bag.dim != first.dim or not same_encoder(bag.encoder, first.encoder):
-            raise InputError(
-                f"{bag.source}: {bag.dim} features of {encoder_words(bag.encoder)}, expected those of {first.source}: "
-                f"{first.dim} of {encoder_words(first.encoder)}"
-            )
+    whole = concatenate(str(folder), [bag for *_, bag in files])
     labels = np.repeat([k for k, *_ in files], [len(bag) for *_, bag in files])
     if empty := [name for k, name in enumerate(classes) if k not in labels]:
         raise InputError(f"{folder}: the class {empty[0]!r} has no patches")
@@ -185,9 +177,8 @@ def read_features(folder: Path, per_class: int, seed: int) -> LabelledTiles:
     if all(slides) or len(files) > len(classes):  # else one file per class, of unknown slides
         names = [known or [ref.sample] * len(bag) for known, (_, ref, bag) in zip(slides, files, strict=True)]
         groups = np.concatenate(names)[drawn]
-    rows = np.concatenate([bag.features[: len(bag)].float().numpy() for *_, bag in files])[drawn]
-    encoder = next((bag.encoder for *_, bag in files if bag.encoder), None)
-    return LabelledTiles(rows, labels[drawn], classes, str(folder), encoder, groups)
+    rows = whole.features[: len(whole)].float().numpy()[drawn]
+    return LabelledTiles(rows, labels[drawn], classes, str(folder), whole.encoder, groups)
 
 
 def _slides_of_tiles(file: Path, count: int) -> list[str]:
