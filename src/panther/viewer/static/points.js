@@ -39,7 +39,7 @@ function shape(symbol, r) {
  */
 export function points(place, { describe, onOpen, onHover, onSelect, onClear }) {
   const base = el("canvas", { class: "points-base", "aria-hidden": "true" });
-  const over = el("canvas", { class: "points-over", tabIndex: 0, role: "img" });
+  const over = el("canvas", { class: "points-over", tabIndex: 0, role: "img", "aria-label": "Plot, loading" });
   const tip = el("div", { class: "points-tip", hidden: true });
   const status = el("div", { class: "unseen", role: "status" });
   const legend = el("div", { class: "points-legend" });
