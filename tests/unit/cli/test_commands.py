@@ -110,7 +110,6 @@ def test_convert_goes_on_past_a_broken_bag_and_refuses_an_impossible_output(pant
         embed("--split", "train"),
         embed("--table", "missing.csv"),
         embed("--device", "moon"),
-        embed("--dtype", "float8"),
         embed("-o", "m.csv"),
         embed("-j", -1),
         ("embed", "missing", "-p", "p.npy", "-o", "s.h5ad"),

@@ -112,18 +112,6 @@ def test_coordinates_behind_a_broken_link_are_not_passed_over_and_a_group_has_th
     assert (bag.format, bag.spec.size, bag.spec.size_level0, bag.spec.mpp) == ("trident", 256, 512, 0.5)
 
 
-def test_slideflow_locations_that_are_damaged_or_do_not_match_are_refused(tmp_path):
-    path, index = tmp_path / "a.pt", tmp_path / "a.index.npz"
-    torch.save(torch.from_numpy(X), path)
-    for write_index in (
-        lambda: np.savez(index, np.zeros((4, 2))),
-        lambda: np.savez(index, other=np.zeros((5, 2))),
-        lambda: index.write_bytes(b"PK\x03\x04 broken"),
-    ):
-        write_index()
-        refusal(path)
-
-
 def test_other_files_are_refused_as_bags(tmp_path):
     contents = {"a.h5": b"hello, I am text", "a.pt": pickle.dumps({"features": X}), "a.npy": b"\x93NUM"}
     contents |= {f"empty{suffix}": b"" for suffix in (".h5", ".pt", ".npy", ".safetensors")}

@@ -75,7 +75,8 @@ class TilePlaces:
         root = _open(self.table.path)
         boxes = _boxes(self.table)
         origin = (root.attrs.get("slide_properties") or {}).get("bounds") or (0, 0)
-        ids = np.asarray(root[f"tables/{self.table.name}/obs/{_instance_key(root, self.table)}"][:])
+        key = root[f"tables/{self.table.name}"].attrs.get("instance_key", "tile_id")
+        ids = np.asarray(root[f"tables/{self.table.name}/obs/{key}"][:])
         missing = [int(tile) for tile in ids if int(tile) not in boxes]
         if missing:
             raise InputError(f"tile {missing[0]} of {self.table.name!r} is not in the shapes {self.table.tiles!r}")
@@ -116,13 +117,13 @@ def read_store(path: Path, encoder_name: str | None) -> Bag:
 
 def tables_of(path: Path, root: Any) -> list[StoredTable]:
     """Tables of tile features that panther did not write."""
-    found = []
+    tables = []
     for name, group in root["tables"].groups():
         region = group.attrs.get("region")
         tiles = region[0] if isinstance(region, list) and len(region) == 1 else region
         if isinstance(tiles, str) and tiles in root["shapes"] and not name.startswith(f"{WRITTEN}_"):
-            found.append(StoredTable(path, name, tiles))
-    return sorted(found, key=lambda table: table.name)
+            tables.append(StoredTable(path, name, tiles))
+    return sorted(tables, key=lambda table: table.name)
 
 
 def _choose(tables: list[StoredTable], encoder_name: str | None) -> StoredTable:
@@ -153,10 +154,6 @@ def _boxes(table: StoredTable) -> dict[int, tuple[float, float, float]]:
     return {
         int(i): (x, y, width) for i, (x, y), width in zip(ids, low.tolist(), (high - low)[:, 0].tolist(), strict=True)
     }
-
-
-def _instance_key(root: Any, table: StoredTable) -> str:
-    return str(root[f"tables/{table.name}"].attrs.get("instance_key", "tile_id"))
 
 
 def _open(path: Path) -> Any:
