@@ -21,4 +21,3 @@ def test_processes_of_other_users_are_running_and_their_temporary_files_stay(tmp
     with atomic_write(tmp_path / "a.txt") as temporary:
         temporary.write_text("newer")
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
-
