@@ -25,7 +25,6 @@ from panther.engine import SESSION, Work, map_all, open_work
 from panther.errors import InputError, check_choice
 from panther.patches import stated_step
 from panther.progress import PatchProgress
-from panther.slides.cache import SlideCache
 from panther.slides.job import JobReport, SlideFiles, run_job
 from panther.slides.listing import SlideRef
 from panther.slides.stain import METHODS, NotStained, StainFit, fit_slide
@@ -55,7 +54,7 @@ def write_features(
     sample of the patches is encoded, in the order of the curve through the tissue, and the coordinates of all are written.
     """
     xy, about = coords.coords, {"name": slide.name, **pipeline.encoder.public()}
-    source = SlidePatches(slide.read_from, slide.mpp, coords.spec)
+    source = SlidePatches(slide.path, slide.mpp, coords.spec)
     if stain is not None:
         about["encoder"] += f"+{stain}"
         try:
@@ -368,7 +367,6 @@ def run_steps(
     *,
     earlier: Sequence[Any] = (),
     after: Sequence[Any] = (),
-    copies: SlideCache | None = None,
     part: str = "",
 ) -> JobReport:
     """Run the steps ``first`` on every slide, then encode those that have not failed, and run the steps ``after`` on them.
@@ -402,7 +400,6 @@ def run_steps(
             work=Work(executor, track=track),
             problems=problems if report is None else {},
             before=report,
-            cache=copies,
             earlier=[] if first else earlier,
             part=part,
         )
