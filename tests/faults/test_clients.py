@@ -38,16 +38,6 @@ def test_a_command_is_killed_again_and_again(lab, apart):
 
 
 @pytest.mark.slow
-def test_two_start_the_same_command_at_once(lab):
-    alone = lab.undisturbed(*EMBED)
-    both = [lab.start(*EMBED) for _ in range(2)]
-    for command in both:
-        command.wait()
-    assert lab.digest("out.npz") == alone
-    lab.assert_clean()
-
-
-@pytest.mark.slow
 def test_the_fork_server_and_all_workers_are_killed(lab):
     """The fork server and all the others of a command, whatever they are, but not the command."""
     alone = lab.undisturbed(*EMBED)

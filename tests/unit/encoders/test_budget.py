@@ -2,10 +2,6 @@
 
 import json
 import shutil
-import signal
-import subprocess
-import sys
-import time
 
 import anndata
 import h5py
@@ -77,11 +73,6 @@ def test_a_standard_error_requires_prototypes_and_nothing_else_uses_them(slide, 
     assert not (tmp_path / "job").exists()
 
 
-def test_the_size_of_a_sample():
-    assert [Budget("10%").size(n) for n in (5000, 41, 4, 2)] == [500, 5, 3, 2]
-    assert [Budget("1500").size(n) for n in (15_000, 900, 0)] == [1500, 900, 0]
-
-
 def test_a_file_holds_the_sample_and_the_coordinates_of_all_patches(job):
     bag, path = bag_of(job), next(features_of(job).glob("*.h5"))
     every = read_coords(next(job.glob("20x_*/patches/*.h5")))
@@ -114,20 +105,6 @@ def test_a_second_run_does_nothing_and_another_seed_or_budget_encodes_again(job,
     for changed in (("25", "--seed", 1), ("8%",)):
         assert "(0 were done already)" in run(*words(slide, tmp_path / "job", *changed)).output
     assert len(bag_of(tmp_path / "job")) < 25
-
-
-def test_a_killed_run_is_finished_by_the_next(job, slide, tmp_path):
-    command = [sys.executable, "-m", "panther", *map(str, words(slide, tmp_path / "job", 25))]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and not list(tmp_path.glob("job/20x_*/patches/*.h5")):
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not list(tmp_path.glob("job/20x_*/features_lite0/*.h5"))
-    run(*words(slide, tmp_path / "job", 25))
-    again, before = bag_of(tmp_path / "job"), bag_of(job)
-    assert np.array_equal(again.coords, before.coords)
-    assert torch.equal(again.features[:], before.features[:])
 
 
 def test_the_proportions_have_standard_errors(job, slide):
@@ -176,11 +153,6 @@ def test_a_sample_grows_until_the_standard_error_is_reached(slide):
     assert 256 < sizes[0.012] < sizes[0.0005] == len(along)
 
 
-def test_a_standard_error_from_the_command_line(slide, job, tmp_path):
-    run(*words(slide, tmp_path / "job", "se=0.2", "-p", job / "p.safetensors"))
-    assert panther.embed_cohort(features_of(tmp_path / "job"), job / "p.safetensors", workers=1).samples
-
-
 def test_neighbours_require_all_patches(job):
     with pytest.raises(InputError, match="neighbours require all"):
         panther.embed(bag_of(job), job / "p.safetensors", blocks=["space"])
@@ -208,11 +180,6 @@ def test_damaged_coordinates_of_all_patches_are_refused(job, tmp_path, value):
         file["all_coords"] = value
     with pytest.raises(InputError, match="all_coords"):
         panther.open_bag(path)
-
-
-def test_tile_images_have_no_budget(shared_tiles, tmp_path):
-    with pytest.raises(InputError, match="budget: is for slides"):
-        run("slides", shared_tiles, "-o", tmp_path / "job", "--encoder", "lite0", "--budget", "10%")
 
 
 def test_conversion_keeps_the_population(job, tmp_path):

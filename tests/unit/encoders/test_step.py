@@ -59,14 +59,6 @@ def test_a_slide_without_patches_step_fails_alone_and_an_unknown_encoder_refuses
     assert EncoderChoice("timm:vit_tiny/x").folder == "features_timm-vit_tiny-x"
 
 
-def test_the_list_of_encoders_says_where_access_is_granted():
-    text = invoke("encoders").stdout
-    assert "https://huggingface.co/MahmoodLab/UNI2-h" in text
-    listed = {row["name"]: row for row in json.loads(invoke("encoders", "--json").stdout)["encoders"]}
-    assert listed["virchow2"]["dim"] == 2560
-    assert listed["lite0"]["gated"] is None
-
-
 def test_each_folder_of_tiles_becomes_a_bag_and_a_broken_tile_is_noted(tmp_path):
     tiles, job = tmp_path / "tiles", tmp_path / "job"
     make_tiles(tiles / "kind" / "slide", 5, size=224)
