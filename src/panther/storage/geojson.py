@@ -26,7 +26,7 @@ def annotation(
     """Feature of one polygon, as an annotation of the class ``group``; ``more`` are further properties."""
     return {
         "type": "Feature",
-        "geometry": {"type": "Polygon", "coordinates": [_closed(ring) for ring in rings]},
+        "geometry": {"type": "Polygon", "coordinates": [[*points, points[0]] for points in map(_corners, rings)]},
         "properties": {
             "objectType": "annotation",
             "name": name,
@@ -67,10 +67,9 @@ def read_geojson(path: Path) -> GeoJson:
 NOT_GEOJSON = (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError)
 
 
-def _closed(ring: np.ndarray) -> list[list[float]]:
+def _corners(ring: np.ndarray) -> list[list[float]]:
     whole = ring.round()
-    points = (whole.astype(int) if (whole == ring).all() else ring).tolist()
-    return [*points, points[0]]
+    return (whole.astype(int) if (whole == ring).all() else ring).tolist()
 
 
 def _features(document: Any) -> list[dict[str, Any]]:

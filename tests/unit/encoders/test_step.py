@@ -53,7 +53,10 @@ def test_the_same_slide_as_svs_and_dicom_gives_the_same_coordinates_and_alike_fe
 
 
 def test_a_slide_without_patches_step_fails_alone_and_an_unknown_encoder_refuses_all(tmp_path):
-    with closing(FeatureStep("20x_256px_0px_overlap")) as step, pytest.raises(InputError, match="run the step patches first"):
+    with (
+        closing(FeatureStep("20x_256px_0px_overlap")) as step,
+        pytest.raises(InputError, match="run the step patches first"),
+    ):
         step.run(SlideFiles(SlideRef(tmp_path / "a.svs", "a"), Job(tmp_path)))
     with pytest.raises(InputError, match="no encoder"):
         FeatureStep("x", EncoderChoice("unicorn"))

@@ -104,7 +104,12 @@ def open_bag(path: Path | str, *, encoder_name: str | None = None, allow_mixed_r
     with error_context(path):
         try:
             with reading():
-                bag = _read_store(path, encoder_name) if is_store(path) else _read_file(path)
+                if is_store(path):
+                    from panther.storage.readers.wsidata import read_store
+
+                    bag = read_store(path, encoder_name)
+                else:
+                    bag = _read_file(path)
         except (InputError, MemoryError):
             raise
         except BlockingIOError as error:  # HDF5 locks what it writes
@@ -119,12 +124,6 @@ def open_bag(path: Path | str, *, encoder_name: str | None = None, allow_mixed_r
 def is_store(path: Path) -> bool:
     """Whether it is a folder of zarr."""
     return path.suffix.lower() == STORE and path.is_dir()
-
-
-def _read_store(path: Path, encoder_name: str | None) -> Bag:
-    from panther.storage.readers.wsidata import read_store
-
-    return read_store(path, encoder_name)
 
 
 def _read_file(path: Path) -> Bag:

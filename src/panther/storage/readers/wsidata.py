@@ -94,7 +94,14 @@ def read_store(path: Path, encoder_name: str | None) -> Bag:
             else f"zarr with {listed(sorted(root), 4)}"
         )
         raise NotABagError(f"holds no tables of tile features; it is {what}")
-    table = _choose(tables_of(path, root), encoder_name)
+    tables = tables_of(path, root)
+    if not tables:
+        raise NotABagError("holds no tables of tile features; extract them with lazyslide.tl.feature_extraction")
+    matching = [t for t in tables if encoder_name in (t.name, t.model) or same_encoder(t.model, encoder_name)]
+    if len(matching) != 1:
+        names = listed([table.name for table in tables], 6)
+        raise InputError(f"encoder_name: found tables {names}, expected the name of one of them")
+    (table,) = matching
     array = root[f"tables/{table.name}/X"]
     if not hasattr(array, "shape"):
         raise InputError(f"the table {table.name!r} is sparse, expected features of tiles")
@@ -124,17 +131,6 @@ def tables_of(path: Path, root: Any) -> list[StoredTable]:
         if isinstance(tiles, str) and tiles in root["shapes"] and not name.startswith(f"{WRITTEN}_"):
             tables.append(StoredTable(path, name, tiles))
     return sorted(tables, key=lambda table: table.name)
-
-
-def _choose(tables: list[StoredTable], encoder_name: str | None) -> StoredTable:
-    if not tables:
-        raise NotABagError("holds no tables of tile features; extract them with lazyslide.tl.feature_extraction")
-    matching = [t for t in tables if encoder_name in (t.name, t.model) or same_encoder(t.model, encoder_name)]
-    if len(matching) != 1:
-        raise InputError(
-            f"encoder_name: found tables {listed([t.name for t in tables], 6)}, expected the name of one of them"
-        )
-    return matching[0]
 
 
 def _boxes(table: StoredTable) -> dict[int, tuple[float, float, float]]:
