@@ -11,7 +11,7 @@ from torch import nn
 
 from encoders.making import make_tiles, tiny
 from panther.encoders import Encoder, load_encoder
-from panther.encoders.float8 import agreement, with_float8_products
+from panther.encoders.float8 import with_float8_products
 from panther.encoders.loading import without_batch_norms
 from panther.encoders.pipeline import ExtractSettings, Pipeline
 from panther.encoders.sources import TileFolder
@@ -145,16 +145,6 @@ def test_float8_products_are_close_to_float32_and_their_agreement_is_in_the_file
     assert feature_attribute(target, "precision") == "float8"
     assert 0.99 < feature_attribute(target, "float8_smallest_cosine") < 1
     assert 0.5 < feature_attribute(target, "float8_same_prototype") <= 1
-
-
-def test_agreement_counts_patches_that_change_their_prototype():
-    generator = torch.Generator().manual_seed(0)
-    centres = torch.eye(16) * 10
-    reference = centres.repeat(8, 1) + torch.rand(128, 16, generator=generator) * 0.1
-    moved = reference.clone()
-    moved[:32] = reference[1:33]  # each lies at the next centre
-    assert agreement(moved, reference)["same_prototype"] == pytest.approx(0.75)
-    assert agreement(reference, reference) == pytest.approx({"smallest_cosine": 1.0, "same_prototype": 1.0})
 
 
 def test_float8_is_refused_without_a_gpu_and_for_a_network_without_wide_layers():

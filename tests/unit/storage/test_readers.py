@@ -1,6 +1,5 @@
 """Whatever layout people have: the same numbers come back, lazily, with what the file says about them."""
 
-import pickle
 import tempfile
 from pathlib import Path
 
@@ -56,17 +55,6 @@ def test_any_slice_and_all_blocks_equal_those_of_the_array(opened, start, stop, 
         blocks = list(bag.blocks(rows))
         assert max(map(len, blocks)) <= rows
         np.testing.assert_array_equal(torch.cat(blocks).numpy(), x, err_msg=bag.slide_id)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_an_open_bag_that_was_read_already_can_be_sent_to_another_process(tmp_path, layout):
-    x, coords = features()
-    bag = open_bag(write(tmp_path, layout, x, coords))
-    bag.fingerprint()
-    there = pickle.loads(pickle.dumps(bag))
-    np.testing.assert_array_equal(there.features[2:9].numpy(), x[2:9])
-    if bag.coords is not None:
-        np.testing.assert_array_equal(there.coords, coords)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
