@@ -18,6 +18,7 @@ from panther.errors import InputError, NotABagError, listed
 from panther.machine import reading
 from panther.patches import same_encoder
 from panther.storage.readers.base import check_numbers
+from panther.storage.readers.h5 import StoredRows
 from panther.types import Bag, PatchSpec
 
 RECTANGLE = np.dtype([("order", "u1"), ("head", "<u4", 3), ("points", "<f8", (5, 2))])  # WKB, little endian
@@ -38,30 +39,16 @@ class StoredTable:
         return self.name.removesuffix(f"_{self.tiles}")
 
 
-@dataclass(frozen=True)
-class ZarrRows:
+class ZarrRows(StoredRows):
     """Rows (N, d) of an array, decoded when they are sliced."""
-
-    table: StoredTable
-    shape: tuple[int, int]
-    numpy_dtype: np.dtype
 
     @cached_property
     def _array(self) -> Any:
-        return _open(self.table.path)[f"tables/{self.table.name}/X"]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Type of the numbers as stored."""
-        return torch.from_numpy(np.empty(0, self.numpy_dtype)).dtype
+        return _open(self.path)[self.name]
 
     def __getitem__(self, rows: slice) -> Tensor:
         with reading():
             return torch.from_numpy(np.ascontiguousarray(self._array[rows]))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the open store."""
-        return {name: self.__dict__[name] for name in self.__dataclass_fields__}
 
 
 @dataclass(frozen=True)
@@ -102,7 +89,8 @@ def read_store(path: Path, encoder_name: str | None) -> Bag:
         names = listed([table.name for table in tables], 6)
         raise InputError(f"encoder_name: found tables {names}, expected the name of one of them")
     (table,) = matching
-    array = root[f"tables/{table.name}/X"]
+    name = f"tables/{table.name}/X"
+    array = root[name]
     if not hasattr(array, "shape"):
         raise InputError(f"the table {table.name!r} is sparse, expected features of tiles")
     check_numbers(f"the table {table.name!r}", array.dtype)
@@ -118,7 +106,7 @@ def read_store(path: Path, encoder_name: str | None) -> Bag:
         overlap=0 if not width or not stride else max(0, round(width - stride)),
         mpp_level0=slide.get("mpp"),
     )
-    rows = ZarrRows(table, (int(array.shape[0]), int(array.shape[1])), array.dtype)
+    rows = ZarrRows(path, name, (int(array.shape[0]), int(array.shape[1])), array.dtype)
     return Bag(path.stem, rows, places, geometry, table.model, "wsidata", path)
 
 
