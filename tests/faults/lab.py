@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -155,11 +156,10 @@ def kill_workers(lab: Lab, command: Command, times: int, chance: random.Random, 
     killed = 0
     while killed < times and command.code is None:
         time.sleep(chance.uniform(0.0, longest))
-        victims = lab.others(command)
-        if victims:
-            try:
+        with suppress(
+            psutil.NoSuchProcess
+        ):  # children of the command are the server of the workers and the tracker of their files
+            if victims := [other for other in lab.others(command) if other.ppid() != command.process.pid]:
                 chance.choice(victims).send_signal(signal.SIGKILL)
                 killed += 1
-            except psutil.NoSuchProcess:
-                pass
     return killed
