@@ -19,7 +19,7 @@ from panther.mil import networks
 from panther.models.blocks import needs_prototypes
 from panther.models.heads import PROBE, STRUCTURED
 from panther.models.probes import PROBES
-from panther.models.settings import USUAL_LOSS, USUAL_NETWORK_LOSS, Named, changed, preset, usual_preset
+from panther.models.settings import USUAL_LOSS, USUAL_NETWORK_LOSS, Named, changed, usual_training
 from panther.models.tasks import check_loss
 from panther.plain_yaml import read_yaml
 from panther.prototypes import KMeansSettings
@@ -116,8 +116,7 @@ class Study(BaseModel):
         for where, entries in (("methods", self.rows), ("heads", self.heads), ("losses", self.losses or [])):
             _under(where, _refuse_duplicates, entries)
         for where, settings in (("training", self.training), ("mil_training", self.mil_training)):
-            base = preset(usual_preset(self.kind, network=where == "mil_training"))
-            _under(where, changed, base.train, settings)
+            _under(where, changed, usual_training(self.kind, network=where == "mil_training"), settings)
         if "n_prototypes" in self.prototypes:
             raise ValueError("prototypes: n_prototypes is a key of the study, n_prototypes: [16]")
         for count in self.n_prototypes:

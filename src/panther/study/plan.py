@@ -15,7 +15,7 @@ from panther.cohort.covariates import COVARIATES, fit_covariates
 from panther.mil import networks
 from panther.models.blocks import PRECOMPUTED, made_by, needs_prototypes, reads_coordinates
 from panther.models.fitting import Parts, TrainingRecipe
-from panther.models.settings import Named, TrainSettings, preset, usual_preset
+from panther.models.settings import Named, usual_training
 from panther.patches import PatchSpec, in_common
 from panther.prototypes import KMeansSettings
 from panther.prototypes.centre import Sites
@@ -178,7 +178,9 @@ class Plan:
         blocks: tuple[BlockSource, ...],
     ) -> ModelJob:
         study, by_class = self.study, self.study.prediction_sets == "by-class"
-        kmeans, training = self._kmeans(cell), self._training(cell)
+        kmeans, supervised = self._kmeans(cell), cell.method.name in networks
+        changes = {"seed": cell.seed, **(study.mil_training if supervised else study.training)}
+        training = usual_training(study.kind, network=supervised).changed(changes)
         recipe = TrainingRecipe(
             cell.method, cell.head, cell.loss, kmeans, training, study.scaling, by_class, study.task
         )
@@ -216,11 +218,6 @@ class Plan:
         settings = KMeansSettings(**{"seed": cell.seed, **self.study.prototypes, "n_prototypes": count})
         # networks read features as they are
         return replace(settings, centre=None) if cell.method.name in networks else settings
-
-    def _training(self, cell: Cell) -> TrainSettings:
-        supervised = cell.method.name in networks
-        base = preset(usual_preset(self.study.kind, network=supervised)).train
-        return base.changed({"seed": cell.seed, **(self.study.mil_training if supervised else self.study.training)})
 
     def _contents(self, encoder: str, names: Sequence[str], *, coords: bool = False) -> str:
         features = self.features.get(encoder, {})

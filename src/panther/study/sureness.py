@@ -131,7 +131,7 @@ def _pooled(members: Sequence[Judged], site: Mapping[str, str | None]) -> Pooled
         truth.append(y)
         raw.append(p)
         if isinstance(calibrator, Calibration):
-            p = calibrator.probabilities(p)
+            p = cal.tempered(p, calibrator.temperature)
             inside = cal.prediction_sets(p, calibrator.threshold)
             sets.append(np.column_stack([cal.covers(y, inside), inside.sum(1)]))
         elif isinstance(calibrator, Margin):
