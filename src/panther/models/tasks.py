@@ -463,8 +463,11 @@ class SquaredError(Task):
 
     def metrics(self, prediction: Prediction, target: Values, reference: Reference = None) -> dict[str, float]:
         """The metrics of `judge`, and the root mean square error."""
-        rmse = metrics.root_mean_square_error(target.values, prediction["value"])
-        return {**super().metrics(prediction, target), "rmse": float(rmse)}
+        squares = (target.values - prediction["value"]) ** 2
+        return {
+            **super().metrics(prediction, target),
+            "rmse": float(np.sqrt(squares.mean())) if len(squares) else np.nan,
+        }
 
 
 @tasks.register("binary-cross-entropy", target=Labels, options=())
