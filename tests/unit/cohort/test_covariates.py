@@ -69,7 +69,6 @@ def test_unknown_levels_and_text_are_encoded_as_missing_values() -> None:
     np.testing.assert_array_equal(encoded[0], encoded[1])
 
 
-
 def test_a_constant_covariate_is_left_out_and_constants_alone_are_refused() -> None:
     result, notes = fitted("age", "same")
     assert result.names == ("age", "age missing")
