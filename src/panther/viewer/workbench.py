@@ -19,7 +19,7 @@ from panther.slides import Slide, open_slide
 from panther.store import Version, version_of
 from panther.types import Prototypes
 from panther.viewer.contents import Contents, SlideEntry, load_set
-from panther.viewer.names import NEW, NamesBook, NamesState, legend
+from panther.viewer.names import NamesBook, NamesState, legend
 from panther.viewer.patches import PatchMap, read_patches, recorded_mpp
 
 OPEN_SLIDES = 8  # images kept open; each may keep 128 MiB of decoded tiles
@@ -191,7 +191,7 @@ class Workbench:
 
     def legend(self, name: str | None = None) -> list[tuple[str, str]]:
         """Title and colour (#RRGGBB) of every prototype of a set, from the names file."""
-        return legend(self.names().state() if self.has_names(name) else NamesState(NEW, {}), len(self.prototypes(name)))
+        return legend(self.names().state() if self.has_names(name) else NamesState({}), len(self.prototypes(name)))
 
     def names(self) -> NamesBook:
         """The names file, which belongs to the first set of prototypes."""

@@ -10,8 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import panther
-from panther.models.model import save_model
 from panther.storage.clinical import read_clinical
 from panther.viewer.cohort.units import columns_of, unit_value
 from panther.viewer.contents import find_contents
@@ -144,20 +142,6 @@ def test_a_study_that_cannot_be_read_is_a_note(cohort_folder):
     found = client.get("/api/cohort").get_json()
     assert any("broken" in note for note in found["notes"])
     assert found["colours"]
-
-
-def test_predictions_of_a_model_are_those_of_panther_predict(cohort_folder):
-    features, table = cohort_folder / "features", cohort_folder / "cohort.csv"
-    model = panther.train(features, table, label="subtype", n_prototypes=2, epochs=1, level="slide")
-    path = cohort_folder / "subtype.safetensors"
-    save_model(model, path)
-    client = entered(cohort_folder)
-    colours = [c["id"] for c in client.get("/api/cohort").get_json()["colours"] if "model" in c["group"]]
-    assert colours == ["model:subtype:b"]
-    _, found = ask(client, "/api/cohort/points", plane="pca:pi", colour="model:subtype:b")
-    expected = panther.predict(path, features).table.set_index("sample")["probability_b"]
-    assert found["values"] == pytest.approx(dict(expected), abs=1e-5)
-    assert found["notes"] == ["subtype was trained on 6 of these 6 slides: their predictions are no test."]
 
 
 def test_unknown_planes_colours_levels_and_sets_are_refused(client):
