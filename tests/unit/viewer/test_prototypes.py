@@ -151,8 +151,7 @@ def test_contributions_of_an_attribution_are_shown_with_their_ranks(cohort_folde
 
 
 def test_a_name_from_the_page_is_on_the_map_of_the_command(client: FlaskClient, cohort_folder: Path, tmp_path: Path):
-    version = client.get("/api/names").get_json()["version"]
-    body = {"version": version, "prototype": 1, "name": "nest <b>", "colour": "#010203"}
+    body = {"seen": {"name": "tumour nest", "colour": ""}, "prototype": 1, "name": "nest <b>", "colour": "#010203"}
     assert client.post("/api/names", json=body, headers={"Origin": "http://localhost"}).status_code == 200
     here, out = cohort_folder, tmp_path / "out"
     files = [here / "features" / "S0.h5", "-p", here / "prototypes.safetensors", "--slides", here / "slides" / "S0.tif"]
