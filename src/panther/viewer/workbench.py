@@ -225,13 +225,12 @@ class Workbench:
         finally:
             opened.lock.release()
 
-    def compute(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Result of a picklable function, in a worker process if there are any: a damaged file fails the request, not the server."""
-        return map_all(partial(_call, function), [arguments], "", self.work)[0]
+    def compute(self, function: Callable[..., T], *arguments: Any, is_long: bool = False) -> T:
+        """Result of a picklable function, in a worker process if there are any: a damaged file fails the request, not the server.
 
-    def compute_long(self, function: Callable[..., T], *arguments: Any) -> T:
-        """The same in the processes for long tasks: requests of other pages do not wait for it."""
-        return map_all(partial(_call, function), [arguments], "", self.long_work)[0]
+        What ``is_long`` runs in processes of its own, so that requests of other pages do not wait for it.
+        """
+        return map_all(partial(_call, function), [arguments], "", self.long_work if is_long else self.work)[0]
 
     def close(self) -> None:
         """Close all slides."""

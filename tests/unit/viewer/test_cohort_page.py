@@ -92,14 +92,11 @@ def test_levels_planes_and_colours_are_listed(client):
 def test_umap_is_offered_where_it_is_installed(cohort_folder, monkeypatch):
     from panther.explain import projection
 
-    class Umap:
-        def __init__(self, **settings):
-            assert settings["random_state"] == 0
+    def installed(random_state, **_):
+        assert random_state == 0
+        return SimpleNamespace(fit_transform=lambda x: x[:, :2])
 
-        def fit_transform(self, x):
-            return x[:, :2]
-
-    monkeypatch.setitem(sys.modules, "umap", SimpleNamespace(UMAP=Umap))
+    monkeypatch.setitem(sys.modules, "umap", SimpleNamespace(UMAP=installed))
     monkeypatch.setattr("panther.viewer.cohort.positions.umap_installed", lambda: True)
     monkeypatch.setattr("panther.viewer.cohort.positions.FEWEST_UMAP", 2)
     assert projection.umap(np.ones((3, 4)))[1] == ("UMAP 1", "UMAP 2")

@@ -59,6 +59,7 @@ def test_requests_may_use_the_names_of_the_machine_and_where_it_listens_everywhe
         address = f"{base}?token={viewer.guard.token}"
         for name in ("10.20.30.40", "[2001:db8::7]"):
             assert (Browser().get(address, Host=f"{name}:{viewer.port}").status == 200) is is_everywhere(host)
+            assert (Browser().get(address, Host=socket.gethostname()).status == 200) is is_everywhere(host)
         assert Browser().get(address, Host="localhost").status == 200
         for name in ("evil.example", "10.20.30.40.evil.example", "2130706433", "1.2.3", ""):
             assert Browser().get(address, Host=name).status == 403
