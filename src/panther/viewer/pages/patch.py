@@ -7,7 +7,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -69,6 +69,15 @@ def patch_routes(bench: Workbench) -> Blueprint:
     measured: LruCache[Distances] = LruCache(SLIDES)
     searches = threading.BoundedSemaphore(AT_ONCE)
 
+    @contextmanager
+    def turn() -> Iterator[None]:
+        if not searches.acquire(blocking=False):
+            raise BusyError("other searches are running; try again later")
+        try:
+            yield
+        finally:
+            searches.release()
+
     @routes.get("/api/slides/<name>/patches/<int:patch>")
     def about(name: str, patch: int) -> dict[str, Any]:
         chosen = Query.read().set
@@ -87,10 +96,8 @@ def patch_routes(bench: Workbench) -> Blueprint:
     def similar(name: str, patch: int) -> Any:
         options = SimilarQuery.read()
         begun = time.perf_counter()
-        if not searches.acquire(blocking=False):
-            raise BusyError("other searches are running; try again later")
         with ExitStack() as stack:
-            stack.callback(searches.release)
+            stack.enter_context(turn())
             query = searched_patch(bench, name, patch, options.k, options.per_slide)
             slides = [bench.slide(name)] if options.where == "slide" else list(bench.contents.slides.values())
             states = search(bench, query, slides)
