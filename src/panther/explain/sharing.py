@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from panther.charts.prototypes import shares, similarity
+from panther.charts.prototypes import relation, shares
 from panther.charts.style import save
 from panther.errors import InputError
 from panther.explain.names import Naming, colours, entry, titles
@@ -77,7 +77,7 @@ def write_shared(prototypes: Prototypes, folder: Path, about: About, atlas: Path
         prototypes.centroids.double() - prototypes.centroids.double().mean(0), dim=-1
     )
     pictures["similarity.png"] = PICTURES["similarity.png"]
-    save(similarity(names, (centred @ centred.T).numpy()).figure(), folder / "similarity.png")
+    save(relation("similarity", names, (centred @ centred.T).numpy()).figure(), folder / "similarity.png")
     for path in montages:
         pictures[path.name] = "Patches of every prototype" if path.stem == "overview" else f"Patches of {path.stem}"
         shutil.copyfile(path, folder / path.name)
