@@ -147,19 +147,6 @@ def tile_folders(folder: Images, names: Sequence[str]) -> dict[str, Path]:
     }
 
 
-def of_slide(refs: Sequence[Openable], slide: Path) -> Sequence[Openable]:
-    """Features of one slide's image: those of its name, or the only ones where these were given explicitly."""
-    name = slide_name(slide)
-    same = [ref for ref in refs if ref.sample == name]
-    if not same and len(refs) == 1 and getattr(refs[0], "explicit", True):
-        return refs
-    if not same:
-        raise InputError(
-            f"{slide}: none of the {len(refs)} feature files is of the slide {name}, e.g. {refs[0].sample}"
-        )
-    return same
-
-
 def is_slide(path: Path) -> bool:
     """Whether a path is one slide's image, by its ending; a folder is one where it holds DICOM files or an image of OME-Zarr."""
     if path.is_dir():
