@@ -29,7 +29,7 @@ def train_tissue_classifier(
     Parameters
     ----------
     tiles : path
-        Folder with one feature file (or one folder of them) per class: `job/tiles/features_ENCODER` of `panther slides TILES -o job`.
+        Folder with one feature file (or one folder of them) per class: `OUTPUT/tiles/features_ENCODER` of `panther slides`.
     output : path, optional
         File to write.
     encoder_name : str, optional

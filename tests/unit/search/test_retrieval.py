@@ -136,15 +136,13 @@ def test_an_impossible_retrieval_is_refused(cohort):
         (table.assign(slide_id=[f"T{n}" for n in range(24)], case_id="x"), "'T0'", {}),
         (table.drop(columns="tissue_source_site"), "site", {"leave_site_out": True}),
         (table, "at", {"at": [0]}),
-        (table, "at", {"at": [12]}),  # of 22 candidates: a forced score
         (table, "label", {"label": None}),
     ):
         with pytest.raises(InputError, match=culprit):
             panther.retrieval(embedded, wrong, **({"label": "grade"} | more))
     alone = table.assign(grade=["odd" if n < 2 else g for n, g in enumerate(table["grade"])])
-    found = panther.retrieval(embedded, alone, "grade", at=[1, 12], bootstrap=0)
-    assert set(found.summary["k"]) == {1}
-    assert len(found.notes) >= 2  # slides that are no queries, and k = 12
+    found = panther.retrieval(embedded, alone, "grade", at=[1], bootstrap=0)
+    assert any("no queries" in note for note in found.notes)
     assert np.isnan(found.summary["ci_low"]).all()
 
 
