@@ -94,7 +94,8 @@ def _label(about: Mapping[str, Any]) -> str:
         size = f", {spec['size']} px" if "size" in spec else ""
         size += f" at {spec['mpp']:g} um/px" if "mpp" in spec else ""
         coords = "with" if about["coords"] else "without"
-        return f"bags, {name} {about['dtype']}, {encoder}{size}, {coords} coordinates"
+        sample = ", a sample of each slide's patches" if "sampled_from" in about else ""
+        return f"bags, {name} {about['dtype']}, {encoder}{size}, {coords} coordinates{sample}"
     return {
         "problem": "files with problems",
         "other": "other files",
