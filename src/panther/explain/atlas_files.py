@@ -80,7 +80,8 @@ JPEG_QUALITY = 92
 PROTOTYPES = "prototypes.safetensors"  # a copy
 # patterns; `names.yaml` is the user's once it is there
 WRITTEN = ("*.png", "*.csv", "atlas.json", PROTOTYPES, "names.new.yaml")
-OURS = re.compile(r"C\d+\.png|groups\.[^/]*\.png|exemplars/C\d+-(nearest|random)-\d+\.jpg")  # of any run of ours
+# of any run of ours
+OURS = re.compile(r"(C\d+|relations)\.png|groups\.[^/]*\.png|exemplars/C\d+-(nearest|random)-\d+\.jpg")
 NAMES_HEAD = """# Names of the prototypes: look at C0.png, C1.png, ... and write what you see behind the colon.
 # Then give this file to any command: panther atlas ... --names names.yaml
 """
