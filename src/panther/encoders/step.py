@@ -367,13 +367,14 @@ def run_steps(
     pool: Any,
     *,
     earlier: Sequence[Any] = (),
+    after: Sequence[Any] = (),
     copies: SlideCache | None = None,
     part: str = "",
 ) -> JobReport:
-    """Run the steps ``first`` on every slide, then encode the slides that have not failed; see :func:`panther.slides.run_job`.
+    """Run the steps ``first`` on every slide, then encode those that have not failed, and run the steps ``after`` on them.
 
-    ``pool`` is a number of processes of this machine (0: this one), or a cluster. On this machine the encoder runs in this process, with
-    a thread for each slide that is encoded at a time.
+    See :func:`panther.slides.run_job`. ``pool`` is a number of processes of this machine (0: this one), or a cluster. On this machine the
+    encoder runs in this process, with a thread for each slide that is encoded at a time.
     """
     is_local, report, track = isinstance(pool, int), None, SESSION.track
     encoding = None
@@ -396,7 +397,7 @@ def run_steps(
     with features, features.executor() if is_local else nullcontext(encoding) as executor:
         return run_job(
             slides,
-            [features],
+            [features, *after],
             job,
             work=Work(executor, track=track),
             problems=problems if report is None else {},

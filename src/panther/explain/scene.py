@@ -22,7 +22,7 @@ from panther.slides.readers.zarr import is_image
 from panther.slides.slide import slide_name
 from panther.statistics import compute_dtype, first_bad_row, squared_distances
 from panther.statistics.upload import near
-from panther.storage.names import composed, decomposed
+from panther.storage.names import composed, decomposed, slide_of
 from panther.storage.readers import is_store
 from panther.types import Aggregator, Bag, Openable, Prototypes
 
@@ -103,14 +103,14 @@ def slide_jobs(refs: Sequence[Openable], slides: Images = None, contours: Path |
     images = find_images(slides, [ref.sample for ref in refs])
     jobs = []
     for ref in refs:
-        image, outline, notes = images.get(ref.sample), contours, []
+        image, slide, outline, notes = images.get(ref.sample), slide_of(ref.sample), contours, []
         if slides is not None and image is None:
             notes.append(f"{ref.sample}: no slide image of this name; the map is drawn on the coordinates.")
-        elif image is not None and slide_name(image) != ref.sample:
+        elif image is not None and slide_name(image) not in (ref.sample, slide):
             notes.append(f"{ref.sample}: drawn on {image.name}, an image of another name.")
         if contours is not None and contours.is_dir():
             # QuPath exports under the whole file name; as in `panther slides` that one is tried first
-            names = [*([image.name] if image else []), decomposed(ref.sample), ref.sample]
+            names = [*([image.name] if image else []), decomposed(slide), slide]
             files = [contours / f"{name}.geojson" for name in names]
             outline = next((file for file in files if file.is_file()), None)
             if outline is None:
@@ -120,15 +120,16 @@ def slide_jobs(refs: Sequence[Openable], slides: Images = None, contours: Path |
 
 
 def find_images(slides: Images, names: Sequence[str]) -> Mapping[str, Path]:
-    """Image of each slide: the only one, or those of a folder by their names."""
+    """Image of each slide, or of the slide of a piece: the only one, or those of a folder by their names."""
     if slides is None or isinstance(slides, Mapping):
         return slides or {}
     path = Path(slides)
     if not path.exists():
         raise InputError(f"{path}: no such slide image, or folder of them")
     if not is_slide(path):
-        return {ref.name: ref.path for ref in list_slides([path]).refs}
-    if len(names) > 1:
+        images = {ref.name: ref.path for ref in list_slides([path]).refs}
+        return {name: images[slide_of(name)] for name in names if slide_of(name) in images} | images
+    if len({*map(slide_of, names)}) > 1:
         raise InputError(f"{path}: one slide for {len(names)} feature files, expected a folder of images")
     return dict.fromkeys(names, path)
 
@@ -139,25 +140,12 @@ def tile_folders(folder: Images, names: Sequence[str]) -> dict[str, Path]:
 
     if not isinstance(folder, (str, Path)):
         return {}
-    found = {name: Path(folder) / name for name in names}
+    paths = {name: Path(folder) / name for name in names}
     return {
         name: path
-        for name, path in found.items()
+        for name, path in paths.items()
         if path.is_dir() and any(file.suffix.lower() in TILE_SUFFIXES for file in path.iterdir())
     }
-
-
-def of_slide(refs: Sequence[Openable], slide: Path) -> Sequence[Openable]:
-    """Features of one slide's image: those of its name, or the only ones where these were given explicitly."""
-    name = slide_name(slide)
-    same = [ref for ref in refs if ref.sample == name]
-    if not same and len(refs) == 1 and getattr(refs[0], "explicit", True):
-        return refs
-    if not same:
-        raise InputError(
-            f"{slide}: none of the {len(refs)} feature files is of the slide {name}, e.g. {refs[0].sample}"
-        )
-    return same
 
 
 def is_slide(path: Path) -> bool:

@@ -191,8 +191,7 @@ def _collapse(material: Material) -> Iterator[Check]:
         return
     for warning in mixtures.prototypes.diagnostics.get("warnings", []):
         text = re.sub(r"`(\w+)=`", r"`\1`", warning)  # Python's argument `sample=` is the setting `sample` of a study
-        if names := material.fold_names:
-            text = re.sub(r"\bC(\d+)\b", lambda match: names.name(int(match[1])), text)
+        text = re.sub(r"\bC(\d+)\b", lambda match: material.fold_prototype(int(match[1])), text)
         yield Check("mind", f"Prototypes of the study (fold {mixtures.fold + 1}): {text[:1].lower()}{text[1:]}")
     single = 0 if mixtures.used is None else int((mixtures.used < COLLAPSED).sum())
     if single:

@@ -21,7 +21,7 @@ from panther.patches import encoder_words, in_common, same_encoder
 from panther.rows import as_matrix
 from panther.statistics import first_bad_row
 from panther.storage.isolated import call_isolated
-from panther.storage.names import as_text, composed, not_text
+from panther.storage.names import as_text, composed, not_text, slide_of
 from panther.storage.readers import BAG_SUFFIXES, STORE, is_store, open_bag
 from panther.store import HashedRows, atomic_write, stamp_of
 from panther.types import Bag, Concatenated, Openable, check_resolution
@@ -242,6 +242,8 @@ def list_bags(path: Path | str, leave_out: Path | None = None, reading: Reading 
             problems[ascii(file.stem)] = not_text(file)
         else:
             by_slide[name].append(file)
+    if pieces := [name for name in by_slide if slide_of(name) != name and slide_of(name) in by_slide]:
+        raise InputError(f"{path}: holds {slide_of(pieces[0])} and {pieces[0]}, expected whole slides or their pieces")
     refs, copies = [], []
     for slide, files in sorted(by_slide.items()):
         try:

@@ -8,6 +8,7 @@ summary.csv
 import csv
 import io
 import os
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -47,6 +48,20 @@ def decomposed(name: str) -> str:
 def without_suffix(name: str) -> str:
     """Composed name of a slide without the ending of its file."""
     return composed(name[: name.rindex(".")] if name.lower().endswith(SLIDE_SUFFIXES) else name)
+
+
+def piece_name(slide: str, number: int) -> str:
+    """Name of a connected piece of a slide's tissue, as `panther slides --pieces` writes it."""
+    return f"{slide}_piece{number}"
+
+
+def slide_of(name: str) -> str:
+    """Slide of a bag: of a piece the slide that it is part of.
+
+    >>> slide_of("TMA-7_piece12"), slide_of("TMA-7")
+    ('TMA-7', 'TMA-7')
+    """
+    return re.sub(r"_piece[1-9][0-9]*$", "", name)
 
 
 def as_text(name: str) -> str | None:

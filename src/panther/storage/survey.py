@@ -94,6 +94,7 @@ def _bag(path: Path, deep: bool) -> dict[str, Any]:
         "encoder": bag.encoder,
         **({} if bag.checkpoint is None else {"checkpoint": bag.checkpoint}),
         "coords": bag.places is not None,
+        **({} if bag.population is None else {"sampled_from": bag.population.total}),
         "patch_spec": bag.spec.known(),
     }
     if deep and (row := first_bad_row(bag.features)) is not None:

@@ -17,7 +17,7 @@ from panther.verbs import Text, verb
 from panther.verbs import parameters as p
 
 if TYPE_CHECKING:
-    from panther.slides import Job, SlideRef, Tissue
+    from panther.slides import SlideRef, Tissue
     from panther.slides.job import JobReport
     from panther.types import Bag
 
@@ -61,6 +61,7 @@ def extract(
         BeforeValidator(lambda value: None if value is None else str(value)),
         p.option(panel=p.ENCODER, metavar="N|P%|se=E"),
     ] = None,
+    pieces: Annotated[bool, p.option(panel=p.PATCHES)] = False,
     prototypes: p.PrototypesLike = None,
     seed: p.Seed = 0,
     device: Annotated[str, p.option(panel=p.RUNNING)] = "auto",
@@ -115,6 +116,8 @@ def extract(
         Normalise the stains of every slide before encoding: "macenko".
     budget : str or int, optional
         Encode an even sample of each slide's patches: "1500" of them, "10%", or until pi is known to "se=0.01" (with prototypes).
+    pieces : bool
+        Also write the patches of each connected piece of tissue (sections, cores of a TMA) as a bag, SLIDE_piece1, and a table, pieces.csv.
     prototypes : Prototypes or path, optional
         Prototypes whose proportions `budget="se=..."` is about.
     seed : int
@@ -150,6 +153,7 @@ def extract(
     >>> embedding = panther.embed(bags["slide"], prototypes)  # doctest: +SKIP
     """
     from panther.encoders.budget import Budget
+    from panther.encoders.pieces import PieceStep, write_pieces
     from panther.encoders.pipeline import ExtractSettings
     from panther.encoders.sources import list_tile_folders
     from panther.encoders.step import EncoderChoice, FeatureStep, TileStep, run_steps
@@ -196,6 +200,7 @@ def extract(
             "cache": cache,
             "budget": budget,
             "regions": regions,
+            "pieces": pieces,
             "dry_run": dry_run,
         }.items():
             if value:
@@ -223,7 +228,7 @@ def extract(
             kind, folder = (FeatureStep, patch_step.folder) if tiles is None else (TileStep, "tiles")
             features = kind(folder, choice, settings, sample)
         else:
-            unused = {"budget": budget, "cache": cache, "stain": stain}
+            unused = {"budget": budget, "cache": cache, "stain": stain, "pieces": pieces}
             notes += [f"{name}: belongs to the step features, which is not run" for name in unused if unused[name]]
         if dry_run:
             with open_work(processes, device="cpu") as work:
@@ -233,23 +238,38 @@ def extract(
             failures = {**listing.problems, **failures}
             return _estimate(plans, failures, patch_step.mpp, features, workers_used, notes)
         if output is not None:
-            check_output_folder(output, ("summary.csv",), slide_mpp_table, weights, prototypes)
+            check_output_folder(output, ("summary.csv", "pieces.csv"), slide_mpp_table, weights, prototypes)
         problems = dict(listing.problems)
-        outlines = {ref.name: tissue for ref in refs} if isinstance(tissue, Tissue) else {}
+        outlines = {}
         if regions is not None:
-            outlines = _regions(refs, regions, region_class, job, problems)
-            refs = tuple(ref for ref in refs if ref.name in outlines)
+            outlines = _regions(refs, regions, region_class, problems)
+        elif isinstance(tissue, Tissue):
+            outlines = {ref.name: tissue for ref in refs}
         about = None if regions is None else {"regions": region_class or "all"}
-        for name, outline in outlines.items():
-            write_contours(job.geojson(name), outline, about)
+        for ref in refs:
+            present = SlideFiles(ref, job).contours if ref.name in outlines else None
+            if present is not None and present.edited and not present.regions:
+                problems[ref.name] = f"{job.geojson(ref.name)}: was edited and would be replaced; move it elsewhere"
+            elif ref.name in outlines:
+                write_contours(job.geojson(ref.name), outlines[ref.name], about)
+        refs = tuple(ref for ref in refs if ref.name not in problems)
+        if not refs:
+            raise InputError(next(iter(problems.values())))
         copies = stack.enter_context(SlideCache(cache, round(cache_size * 1e9) or None)) if cache else None
         start = time.perf_counter()
         pool = cluster or processes
-        report = run_steps(refs, problems, first, features, job, pool, earlier=earlier, copies=copies, part=part)
+        after = [PieceStep(features)] if pieces and features is not None else []
+        report = run_steps(
+            refs, problems, first, features, job, pool, earlier=earlier, after=after, copies=copies, part=part
+        )
         notes += [] if copies is None else copies.notes
         paths = {}
         if features is not None:
-            paths = {ref.name: features.path(SlideFiles(ref, job)) for ref in report.remaining(refs)}
+            done = [SlideFiles(ref, job) for ref in report.remaining(refs)]
+            paths = {files.slide.name: features.path(files) for files in done}
+            if after and done:
+                paths = {path.stem: path for files in done for path in after[0].paths(files)}
+                write_pieces(job.folder / "pieces.csv", after[0].folder(done[0]))
         bags: dict[str, Any] = {**paths} if output is not None else {name: _load(path) for name, path in paths.items()}
     if output is None and not bags:
         raise InputError(next(iter(report.failures.values()), "steps: expected features, or an `output`"))
@@ -262,10 +282,9 @@ def extract(
 
 
 def _regions(
-    refs: "Sequence[SlideRef]", path: Path, group: str | None, job: "Job", problems: dict[str, str]
+    refs: "Sequence[SlideRef]", path: Path, group: str | None, problems: dict[str, str]
 ) -> "dict[str, Tissue]":
-    """Annotated regions of each slide; slides without any, or with an edited outline in the job, are added to ``problems``."""
-    from panther.slides import SlideFiles
+    """Annotated regions of each slide; slides without any are added to ``problems``."""
     from panther.slides.polygons import read_regions
 
     if path.is_file() and len(refs) > 1:
@@ -277,16 +296,9 @@ def _regions(
         try:
             if file is None:
                 raise InputError(f"there is no {path / names[-1]}")
-            present = SlideFiles(ref, job).contours
-            if present is not None and present.edited and not present.regions:
-                raise InputError(
-                    f"{job.geojson(ref.name)}: was edited, and `regions=` would replace it; move it elsewhere"
-                )
             outlines[ref.name] = read_regions(file, group)
         except InputError as error:
             problems[ref.name] = f"{ref.name}: {error}"
-    if not outlines and problems:
-        raise InputError(next(iter(problems.values())))
     return outlines
 
 

@@ -18,7 +18,7 @@ from panther.slides.polygons import ANNOTATIONS
 from panther.slides.readers.zarr import is_image
 from panther.storage.bags import BAG_SUFFIXES, BagRef, files_below, list_bags
 from panther.storage.clinical import USUAL, ClinicalTable, Columns, read_clinical
-from panther.storage.names import as_text, composed, not_text
+from panther.storage.names import as_text, composed, not_text, slide_of
 from panther.storage.prototypes import load_prototypes
 from panther.storage.readers import is_store
 from panther.storage.survey import survey
@@ -27,7 +27,7 @@ from panther.study.results import COHORT, RECORD, STUDY, read_record
 from panther.types import Openable, Prototypes
 
 ARTEFACTS = ("atlas.json", "attribution.json", "concordance.json", "km.json")
-NAMES = ("names.yaml", "names.yml", "names.csv", "names.tsv")
+NAMES = ("names.yaml", "names.yml")
 ENDINGS = {".h5ad": "embeddings", ".csv": "table", ".tsv": "table", ".parquet": "table"}
 KINDS = ("prototypes", "model", "tissue classifier")  # of files that must be opened to know
 CONTOURS = "contours_geojson"
@@ -150,9 +150,9 @@ def find_contents(place: Path, inputs: Inputs = NO_INPUTS, work: Work = LOCAL) -
     patients = {} if table is None else dict(zip(table.who.slide, table.who.patient, strict=True))
     slides = {}
     for name in names:
-        image = images.get(name)
+        image = images.get(name, images.get(slide_of(name)))
         # QuPath names its export after the whole file name; as in `panther slides` that one goes first
-        contours = files.contours.get(composed(image.name) if image else name, files.contours.get(name))
+        contours = files.contours.get(composed(image.name) if image else name, files.contours.get(slide_of(name)))
         slides[name] = SlideEntry(name, features.get(name), image, contours, patients.get(name))
     return Contents(
         title=place.resolve().name or "/",
@@ -314,7 +314,7 @@ def _sample_kinds(folders: Mapping[Path, Sequence[Path]], work: Work) -> Iterato
 def _bags(
     folders: Mapping[Path, Sequence[Path]], has_coords: Mapping[Path, bool], notes: list[str]
 ) -> dict[str, Openable]:
-    """One file a slide; CLAM keeps each twice, once without coordinates."""
+    """One file a slide; CLAM keeps each twice, once without coordinates. Pieces are left out where their slide is there."""
     bags: dict[str, Openable] = {}
     for folder in sorted(has_coords, key=lambda folder: (not has_coords[folder], -len(folders[folder]), folder)):
         for file in folders[folder]:
@@ -323,7 +323,7 @@ def _bags(
                 notes.append(not_text(file))
             else:
                 bags.setdefault(name, BagRef(name, (file,)))
-    return bags
+    return {name: bag for name, bag in bags.items() if slide_of(name) == name or slide_of(name) not in bags}
 
 
 def _find_images(place: Path, explicit: Path | None, roots: Roots, notes: list[str]) -> dict[str, Path]:

@@ -9,7 +9,8 @@ from PIL import Image
 
 import panther
 from panther.errors import InputError
-from panther.slides import read_coords
+from panther.slides import Tissue, read_coords
+from panther.slides.polygons import Polygon
 
 SQUARES = {"Tumor": (256, 256), "Stroma": (1024, 256), "Ignore*": (256, 256)}
 
@@ -94,4 +95,6 @@ def test_an_edited_outline_is_never_replaced(slides, tmp_path):
     for folder in (edited.parent, tmp_path / "drawn"):
         with pytest.raises(InputError, match="was edited"):
             panther.extract(**run, regions=folder, region_class="Tumor")
+    with pytest.raises(InputError, match="was edited"):
+        panther.extract(**run, tissue=Tissue((Polygon(np.array([[0, 0], [512, 0], [512, 512], [0, 512]])),)))
     assert edited.read_bytes() == before
