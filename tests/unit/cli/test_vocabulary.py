@@ -43,7 +43,7 @@ SAME_MEANING = {
     "--model": "view takes several, to compare them",
     "--embeddings": "predict takes several, each with the name that the model has for it",
     "--set": "slides takes settings of --tissue, in Python a dictionary",
-    "--workers": "view and tissue-classifier run on this machine",
+    "--workers": "view runs on this machine",
     "--maps": "report takes the folder that the others write, or with --no-maps do not",
 }
 
@@ -66,7 +66,7 @@ def test_an_option_takes_the_same_kind_of_value_everywhere():
 
 def test_an_available_gpu_is_used_by_default():
     defaults = {c: known["--device"].field_info.default for c, known in OPTIONS.items() if "--device" in known}
-    assert {"embed", "prototypes", "train", "slides", "tissue-classifier"} <= set(defaults)
+    assert {"embed", "prototypes", "train", "slides"} <= set(defaults)
     assert set(defaults.values()) == {"auto"}
 
 
