@@ -45,9 +45,9 @@ def test_parts_of_a_job_array_give_the_files_and_rows_of_one_run(images, monkeyp
     ]
     assert files[0]
     assert files[0] == files[1]
-    told = strict_json(panther("status", "job", "--json", code=1)[0])
-    assert [(one["total"], one["done"], one["left"]) for one in told["steps"]] == [(6, 5, 0)] * 2
-    assert list(told["failures"]) == ["bad"]
+    shown = strict_json(panther("status", "job", "--json", code=1)[0])
+    assert [(one["total"], one["done"], one["left"]) for one in shown["steps"]] == [(6, 5, 0)] * 2
+    assert list(shown["failures"]) == ["bad"]
     panther("slides", "images", "-o", "job", *SLIDES, code=1)  # one run over all writes one table of all
     one, whole = (pd.read_csv(images / name / "summary.csv") for name in ("job", "whole"))
     pd.testing.assert_frame_equal(one, whole)
