@@ -67,11 +67,6 @@ def principal_components(x: Tensor | np.ndarray, components: int = COMPONENTS) -
     return Reduction(mean.float(), (basis * torch.where(largest < 0, -1.0, 1.0)).float())
 
 
-def fit_reduction(method: Named, x: Tensor | np.ndarray) -> Reduction | None:
-    """Reduction of training rows (n, D), where the method has one."""
-    return REDUCED[method.name].fit(x, **method.options) if method.name in REDUCED else None
-
-
 REDUCED: dict[str, Reduced] = {
     "pca": Reduced("PCA of the mean", Named(name="mean"), ("components",), principal_components),
 }
