@@ -139,16 +139,10 @@ def _heatmap(samples: Sequence[str], weights: np.ndarray, names: Sequence[str]) 
     return Figure("weights", weights_heatmap(weights[order], [samples[i] for i in order], names), text, f"mean {mean}")
 
 
-def _columns(material: Material) -> list[str]:
-    """Columns to colour and group by, that of ``color_by`` first."""
-    chosen = [material.color_by] if material.color_by else []
-    return list(dict.fromkeys([*chosen, *describing_columns(material.run)]))
-
-
 def _boxes(material: Material, samples: Sequence[str], weights: np.ndarray, names: Sequence[str]) -> dict[str, Figure]:
     run, figures = material.run, {}
     titles = column_titles(map(str, run.cohort.columns))
-    for k, name in enumerate(_columns(material) if set(samples) & set(run.cohort.index) else ()):
+    for k, name in enumerate(describing_columns(run) if set(samples) & set(run.cohort.index) else ()):
         title, groups, numbers = titles[name], np.array(run.column(name, samples)), numeric(run.cohort[name])
         if numbers is not None:
             median = np.nanmedian(numbers)
@@ -169,7 +163,7 @@ def _scatters(material: Material) -> dict[str, Figure]:
     samples = [mixture.samples[i] for i in rows]
     some = "" if len(rows) == len(mixture.samples) else f" {len(rows):,} of them are shown."
     for projection, (position, axes) in mixture.positions.items():
-        for k, name in enumerate(_columns(material)):
+        for k, name in enumerate(describing_columns(run)):
             numbers = numeric(run.cohort[name].reindex(samples).fillna(""))
             values = run.column(name, samples) if numbers is None else numbers
             text = f"{projection} of {len(mixture.samples):,} embeddings, by {titles[name]}.{some}"
