@@ -21,7 +21,7 @@ from panther.explain.shares import as_proportions
 from panther.mixture import effective_number
 from panther.models.model import load_model
 from panther.report.data import Run, load_run
-from panther.storage.files import read_json
+from panther.storage.files import read_errors, read_json
 from panther.storage.prototypes import load_prototypes
 from panther.storage.tables import as_table
 from panther.study.jobs import load_embeddings
@@ -153,12 +153,8 @@ def gather(
 
 def _read_artefact(folder: Path, file: str, command: str) -> Artefact:
     path = folder / file
-    try:
+    with read_errors(path, f"file of `panther {command}`"):
         content = read_json(path)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path}: not readable ({error}), expected the folder that `panther {command}` wrote"
-        ) from error
     if not isinstance(content, dict) or content.get("format", 1) != 1:
         raise InputError(f"{path}: of another format; do `panther {command}` again, or update")
     return Artefact(folder, content)

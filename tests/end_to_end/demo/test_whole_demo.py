@@ -18,7 +18,7 @@ from panther.explain import as_names
 from panther.explain.palette import PALETTE, rgb_values
 from panther.storage.prototypes import load_prototypes
 from panther_demo.cohort import tiny
-from panther_demo.pipeline import Demo, look, mapped, steps
+from panther_demo.pipeline import FEATURES, Demo, look, mapped, steps
 from panther_demo.steps import Runner
 from panther_demo.tissues import tissues
 from panther_demo.truth import agreement, held_out_table, read_mask
@@ -52,7 +52,7 @@ def prototypes(demo):
 
 @pytest.fixture(scope="module")
 def looked_at(demo, prototypes):
-    return look(demo.folder, demo.features, prototypes)
+    return look(demo.folder, demo.folder / FEATURES, prototypes)
 
 
 @pytest.fixture(scope="module")
