@@ -115,14 +115,6 @@ def test_the_axis_of_time_has_the_unit_of_the_table_or_none(survival, tmp_path, 
     assert {figures[name]["layout"]["xaxis"]["title"]["text"] for name in drawn} == {title}
 
 
-def test_unos_c_index_has_an_interval_and_a_figure_beside_harrells(survival):
-    table = pd.read_csv(survival / "summary.csv").query("part == 'test'").set_index("metric")
-    uno, harrell = table.loc["c_index_uno"], table.loc["c_index"]
-    assert uno[["mean", "ci_low", "ci_high"]].notna().all(axis=None)
-    assert not np.allclose(uno["mean"], harrell["mean"], atol=1e-6)
-    assert "forest-test-c_index_uno" in Page(built(survival)).figures
-
-
 def test_shared_patients_and_sites_are_counted_from_the_lists(classes, tmp_path):
     folder = tmp_path / "leaky"
     folder.mkdir()
