@@ -36,7 +36,7 @@ from panther.explain.shares import (
     share_tests,
 )
 from panther.explain.touching import Touching, neighbour_sentences, no_touching, touching
-from panther.slides import Slide, open_slide
+from panther.slides import open_slide
 from panther.statistics.even_sample import standard_error
 from panther.storage.clinical import TCGA
 from panther.storage.trident import tile_names
@@ -122,41 +122,39 @@ def choose(kind: str, exemplars: Iterable[Exemplar], number: int) -> list[Exempl
 
 def read_patches(job: SlideJob, exemplars: Mapping[str, Sequence[Exemplar]], settings: MapSettings) -> list[np.ndarray]:
     """Pixels (s, s, 3) of a slide's exemplars, at most `LARGEST` a side: from its image, or from its folder of tiles."""
-    assert job.image is not None
-    chosen = exemplars[job.sample]
-    if job.image.is_dir() and not is_slide(job.image):
-        return [_read_tile(job.image, job.ref.files[0], exemplar.row) for exemplar in chosen]
-    places = [exemplar.place for exemplar in chosen if exemplar.place is not None]
-    with open_slide(job.image, settings.resolution(job.image, places[0].mpp)) as slide:
-        return [_read(slide, place) for place in places]
-
-
-def _read_tile(folder: Path, features: Path, row: int) -> np.ndarray:
     from PIL import Image
 
     from panther.encoders.sources import TileFolder
 
-    names = tile_names(features)
-    if row >= len(names):
-        raise InputError(f"{features}: lists {len(names)} tiles, expected the names of all, as `panther slides` writes")
-    tile = Image.fromarray(TileFolder(folder).read(names[row]))
-    tile.thumbnail((LARGEST, LARGEST))
-    return np.asarray(tile)
-
-
-def _read(slide: Slide, place: Place) -> np.ndarray:
-    factor = 1.0 if place.unit == "px" else 1 / slide.mpp
-    if place.side is None:
-        raise InputError(f"{slide.path.name}: the feature file has no patch size, which pictures require")
-    x, y, side = place.x * factor, place.y * factor, place.side * factor
-    width, height = slide.dimensions
-    if not (0 <= x + side / 2 <= width and 0 <= y + side / 2 <= height):
-        raise InputError(
-            f"{slide.path.name}: a patch at ({x:g}, {y:g}) lies outside the image ({width} x {height} pixels), "
-            "expected coordinates at level 0 of the slide that the features were made from"
-        )
-    size = max(1, min(LARGEST, math.floor(side + 0.5)))
-    return read_box(slide, (x, y, side, side), (size, size))
+    assert job.image is not None
+    chosen, pictures = exemplars[job.sample], []
+    if job.image.is_dir() and not is_slide(job.image):
+        names = tile_names(job.ref.files[0])
+        for exemplar in chosen:
+            if exemplar.row >= len(names):
+                raise InputError(
+                    f"{job.ref.files[0]}: lists {len(names)} tiles, expected all, as `panther slides` writes"
+                )
+            tile = Image.fromarray(TileFolder(job.image).read(names[exemplar.row]))
+            tile.thumbnail((LARGEST, LARGEST))
+            pictures.append(np.asarray(tile))
+        return pictures
+    places = [exemplar.place for exemplar in chosen if exemplar.place is not None]
+    with open_slide(job.image, settings.resolution(job.image, places[0].mpp)) as slide:
+        width, height = slide.dimensions
+        for place in places:
+            if place.side is None:
+                raise InputError(f"{slide.path.name}: the feature file has no patch size, which pictures require")
+            factor = 1.0 if place.unit == "px" else 1 / slide.mpp
+            x, y, side = place.x * factor, place.y * factor, place.side * factor
+            if not (0 <= x + side / 2 <= width and 0 <= y + side / 2 <= height):
+                raise InputError(
+                    f"{slide.path.name}: a patch at ({x:g}, {y:g}) lies outside the image ({width} x {height} pixels), "
+                    "expected coordinates at level 0 of the slide that the features were made from"
+                )
+            size = max(1, min(LARGEST, math.floor(side + 0.5)))
+            pictures.append(read_box(slide, (x, y, side, side), (size, size)))
+    return pictures
 
 
 EVEN = frozenset({"ot"})  # methods that give every prototype the share 1/C on every slide
@@ -180,11 +178,11 @@ class SlideFacts:
     slide: str
     patient: str
     weights: np.ndarray  # (C,), pi; of methods in `EVEN` the members' part of the patches
+    errors: np.ndarray  # (C,), standard errors of the weights; 0 where all patches are encoded
     members: np.ndarray  # (C,), patches by likeliest prototype
     exemplars: tuple[Exemplar, ...]  # candidates of all kinds
     touching: Touching | None = None  # None: no coordinates, no grid, or a sample of the patches
     reason: str = ""  # of missing neighbours
-    errors: np.ndarray | None = None  # (C,), standard errors of the shares where a sample of the patches is encoded
 
 
 def describe_slide(job: SlideJob, prototypes: Prototypes, settings: AtlasSettings) -> SlideFacts:
@@ -196,7 +194,7 @@ def describe_slide(job: SlideJob, prototypes: Prototypes, settings: AtlasSetting
     labels = posteriors.argmax(1)
     members = np.bincount(labels, minlength=len(prototypes))
     shares = members / len(bag) if settings.maps.method in EVEN else weights.numpy()
-    cells, errors, reason = None, None, "the file has no coordinates"
+    cells, errors, reason = None, np.zeros(len(prototypes)), "the file has no coordinates"
     if bag.population is not None:
         errors = standard_error(posteriors.astype(np.float64), bag.population.total)
         reason = f"{len(bag)} of {bag.population.total} patches are encoded"
@@ -207,7 +205,7 @@ def describe_slide(job: SlideJob, prototypes: Prototypes, settings: AtlasSetting
             reason = str(error).rstrip(".")
     exemplars = tuple(_exemplars(job, bag, labels, prototypes, settings, cells))
     beside = None if cells is None else touching(posteriors, cells)
-    return SlideFacts(job.sample, job.patient, shares, members, exemplars, beside, "" if beside else reason, errors)
+    return SlideFacts(job.sample, job.patient, shares, errors, members, exemplars, beside, "" if beside else reason)
 
 
 def _exemplars(
@@ -344,31 +342,20 @@ def atlas_of(
 
 
 class Pool:
-    """State while slides stream by: rows of numbers, and at most as many candidates as will be shown."""
+    """State while slides stream by: their numbers, and at most as many candidates as will be shown."""
 
     def __init__(self, count: int, settings: AtlasSettings) -> None:
         self.number = settings.exemplars
-        self.slides: list[str] = []
-        self.patients: list[str] = []
-        self.weights: list[np.ndarray] = []
-        self.errors: list[np.ndarray] = []
-        self.members: list[np.ndarray] = []
+        self.slides: list[SlideFacts] = []  # without their candidates
         self.touching = no_touching(count)
-        self.unplaced: dict[str, str] = {}  # slide -> reason of missing neighbours
         self.best: dict[tuple[int, str], list[Exemplar]] = {
             (c, kind): [] for c in range(count) for kind in settings.kinds
         }
 
     def add(self, facts: SlideFacts) -> None:
         """Add one slide."""
-        self.slides.append(facts.slide)
-        self.patients.append(facts.patient)
-        self.weights.append(facts.weights)
-        self.errors.append(np.zeros_like(facts.weights) if facts.errors is None else facts.errors)
-        self.members.append(facts.members)
-        if facts.touching is None:
-            self.unplaced[facts.slide] = facts.reason
-        else:
+        self.slides.append(replace(facts, exemplars=(), touching=None))
+        if facts.touching is not None:
             self.touching = self.touching.merge(facts.touching)
         for (c, kind), exemplars in groupby(facts.exemplars, key=lambda exemplar: (exemplar.prototype, exemplar.kind)):
             self.best[c, kind] = choose(kind, [*self.best[c, kind], *exemplars], self.number)
@@ -378,8 +365,9 @@ def summed_up(
     pool: Pool, prototypes: Prototypes, settings: AtlasSettings, factors: Sequence[Factor], failures: Mapping[str, str]
 ) -> Atlas:
     """Atlas of the slides so far, without pictures of patches."""
-    weights, members = np.stack(pool.weights), np.stack(pool.members)
-    patients, shares = patient_means(weights, pool.patients, members.sum(1))
+    weights, members = (np.stack([getattr(slide, name) for slide in pool.slides]) for name in ("weights", "members"))
+    of_slide = [slide.patient for slide in pool.slides]
+    patients, shares = patient_means(weights, of_slide, members.sum(1))
     groups: list[GroupShare] = []
     tests: list[ShareTest] = []
     notes = [*_notes(pool, len(patients), members, settings)]
@@ -394,10 +382,10 @@ def summed_up(
             notes.append(f"{factor.column}: its numbers are treated as ordered (Spearman), not as names.")
         notes += more
     return Atlas(
-        slides=tuple(pool.slides),
-        patients=tuple(pool.patients),
+        slides=tuple(slide.slide for slide in pool.slides),
+        patients=tuple(of_slide),
         weights=weights,
-        errors=np.stack(pool.errors),
+        errors=np.stack([slide.errors for slide in pool.slides]),
         members=members,
         shares=tuple(mean_intervals(shares, settings.seed)),
         groups=tuple(groups),
@@ -447,12 +435,11 @@ def _notes(pool: Pool, patients: int, members: np.ndarray, settings: AtlasSettin
     empty = np.flatnonzero(members.sum(0) == 0)
     if len(empty):
         yield f"No patch belongs most to {', '.join(f'C{c}' for c in empty)}: nothing is shown of them."
-    if sampled := [errors for errors in pool.errors if errors.any()]:
-        largest = max(errors.max() for errors in sampled)
-        yield f"{len(sampled)} of {slides} slides have a sample of patches encoded: standard errors of π are at most {largest:.2g} (pi.csv)."
-    if pool.unplaced:
-        slide, reason = next(iter(pool.unplaced.items()))
-        yield f"{len(pool.unplaced)} of {slides} slides are left out of the neighbours, e.g. {slide}: {reason}."
+    if sampled := [slide.errors.max() for slide in pool.slides if slide.errors.any()]:
+        yield f"{len(sampled)} of {slides} slides have a sample of patches encoded: standard errors of π are at most {max(sampled):.2g} (pi.csv)."
+    if unplaced := [slide for slide in pool.slides if slide.reason]:
+        example = f"e.g. {unplaced[0].slide}: {unplaced[0].reason}"
+        yield f"{len(unplaced)} of {slides} slides are left out of the neighbours, {example}."
     if settings.maps.method in EVEN:
         yield (
             f"{settings.maps.method} gives every prototype the same π by construction; "

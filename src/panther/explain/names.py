@@ -1,16 +1,13 @@
-"""Names of prototypes: a small YAML (`C2: tumour, solid`) or CSV (`prototype,name`) that every command reads.
+"""Names of prototypes: a small YAML (`C2: tumour, solid`) that every command reads.
 
-A prototype may also have a note, a colour and a group: `C2: {name: tumour, note: "looks crushed", colour: "#AABBCC", group: stroma}`, or
-columns of a CSV. Colours replace the palette's; prototypes of a group without a colour take that of the group's first prototype. Other
-fields and columns are ignored.
+A prototype may also have a note, a colour and a group: `C2: {name: tumour, note: "looks crushed", colour: "#AABBCC", group: stroma}`.
+Colours replace the palette's; prototypes of a group without a colour take that of the group's first prototype. Other fields are ignored.
 """
 
-import csv
-import io
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import cycle
 from pathlib import Path
@@ -23,8 +20,6 @@ from panther.storage.files import read_errors, read_text
 if TYPE_CHECKING:
     import yaml
 
-SEPARATORS = {".csv": ",", ".tsv": "\t"}  # of tables; files with other endings are YAML
-HEADS = ("prototype", "id")  # first cell of a table's header
 LINES = "expected lines like C2: tumour, solid"
 NEW_FILE = "# Names of the prototypes. Every command reads them, e.g. panther map ... --names THIS_FILE\n"
 
@@ -65,30 +60,35 @@ def as_namings(names: Names, count: int) -> dict[int, Naming]:
 
 
 def parse_namings(path: Path, text: str, count: int) -> dict[int, Naming]:
-    """Namings in the text of a names file, whose format is given by the ending of ``path``."""
+    """Namings in the text of the names file ``path``."""
+    import yaml
+
     namings: dict[int, Naming] = {}
-    for key, values in (_read_csv if path.suffix.lower() in SEPARATORS else _read_yaml)(path, text):
+    for key, value in _compose(path, text):
+        if not isinstance(key, yaml.ScalarNode) or isinstance(value, yaml.SequenceNode):
+            raise InputError(f"{path}: a prototype or its name is not text, {LINES}")
         with error_context(path):
-            prototype = prototype_number(key, count)
+            prototype = prototype_number(key.value, count)
+        pairs = [("name", value)]
+        if isinstance(value, yaml.MappingNode):
+            pairs = [(SPELLINGS[name.value], field) for name, field in value.value if str(name.value) in SPELLINGS]
+        values: dict[str, str] = {}
         with error_context(f"{path}: C{prototype}"):
-            naming = _as_naming(values)
+            for name, field in pairs:
+                if not isinstance(field, yaml.ScalarNode):
+                    raise InputError(f"its {name} is not text, {LINES}")
+                if name in values:
+                    raise InputError(f"has its {name} twice")
+                values[name] = plain_field(name, field.value)
+            if values.get("colour"):
+                values["colour"] = checked_colour(values["colour"])
+            naming = Naming(**values)
             if naming == Naming():
                 continue  # a line to be filled in
             if prototype in namings:
                 raise InputError(f"is named twice ({namings[prototype].name!r} and {naming.name!r})")
         namings[prototype] = naming
     return namings
-
-
-def _as_naming(pairs: Iterable[tuple[str, str]]) -> Naming:
-    values: dict[str, str] = {}
-    for field, value in pairs:
-        if field in values:
-            raise InputError(f"has its {field} twice")
-        values[field] = plain_field(field, value)
-    if values.get("colour"):
-        values["colour"] = checked_colour(values["colour"])
-    return Naming(**values)
 
 
 def colours(namings: Mapping[int, Naming], count: int) -> list[str]:
@@ -181,41 +181,6 @@ def file_text(path: Path) -> str:
         return read_text(path)
 
 
-def _read_csv(path: Path, text: str) -> Iterable[tuple[str, list[tuple[str, str]]]]:
-    """Each prototype as written, with its fields. Without a header, or with one of two columns, a name may hold commas."""
-    separator = SEPARATORS[path.suffix.lower()]
-    with read_errors(path, "table of names", "expected lines like C2,tumour"):
-        cells = list(csv.reader(io.StringIO(text, newline=""), delimiter=separator))
-    rows = [row for row in cells if any(cell.strip() for cell in row)]
-    columns = rows.pop(0) if rows and rows[0][0].strip().lower() in HEADS else ["prototype", "name"]
-    fields = [SPELLINGS.get(name.strip().lower()) for name in columns[1:]] or ["name"]
-    if "name" not in fields and fields[0] is None:
-        fields[0] = "name"  # whatever the title of the second column
-    for prototype, *values in rows:
-        if len(fields) == 1 and values:
-            values = [f"{separator} ".join(cell.strip() for cell in values)]
-        if not 0 < len(values) <= len(fields):
-            raise InputError(f"{path}: the line of {prototype!r} has {len(values) + 1} cells, expected {len(columns)}")
-        yield prototype, [(field, value) for field, value in zip(fields, values, strict=False) if field is not None]
-
-
-def _read_yaml(path: Path, text: str) -> Iterable[tuple[str, Sequence[tuple[str, str]]]]:
-    """Each prototype as written, with its fields."""
-    import yaml
-
-    for key, value in _compose(path, text):
-        if not isinstance(key, yaml.ScalarNode) or isinstance(value, yaml.SequenceNode):
-            raise InputError(f"{path}: a prototype or its name is not text, {LINES}")
-        if isinstance(value, yaml.ScalarNode):
-            yield key.value, [("name", value.value)]
-            continue
-        known = [(SPELLINGS[name.value], field) for name, field in value.value if str(name.value) in SPELLINGS]
-        wrong = next((name for name, field in known if not isinstance(field, yaml.ScalarNode)), None)
-        if wrong is not None:
-            raise InputError(f"{path}: the {wrong} of {key.value} is not text, {LINES}")
-        yield key.value, [(name, field.value) for name, field in known]
-
-
 def _compose(path: Path, text: str) -> "list[tuple[yaml.Node, yaml.Node]]":
     """Pairs of a YAML as nodes, which know their place in the text; a file of comments has none."""
     import yaml
@@ -246,7 +211,7 @@ def _quoted(text: str, harmless: str = r"[A-Za-z][\w ()/+-]*") -> str:
 def changed_text(path: Path, text: str, prototype: int, changes: Mapping[str, str], count: int) -> str:
     """Text of a names file in YAML with some fields of one prototype changed; an empty value removes a field.
 
-    Only the line of the prototype changes. The new text is parsed for comparison: what cannot be changed without harm (a table, JSON, an
+    Only the line of the prototype changes. The new text is parsed for comparison: what cannot be changed without harm (JSON, an
     entry of several lines or with other fields) is refused.
     """
     wanted = parse_namings(path, text, count)

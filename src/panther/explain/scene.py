@@ -140,25 +140,12 @@ def tile_folders(folder: Images, names: Sequence[str]) -> dict[str, Path]:
 
     if not isinstance(folder, (str, Path)):
         return {}
-    found = {name: Path(folder) / name for name in names}
+    paths = {name: Path(folder) / name for name in names}
     return {
         name: path
-        for name, path in found.items()
+        for name, path in paths.items()
         if path.is_dir() and any(file.suffix.lower() in TILE_SUFFIXES for file in path.iterdir())
     }
-
-
-def of_slide(refs: Sequence[Openable], slide: Path) -> Sequence[Openable]:
-    """Features of one slide's image: those of its name, or the only ones where these were given explicitly."""
-    name = slide_name(slide)
-    same = [ref for ref in refs if name in (ref.sample, slide_of(ref.sample))]
-    if not same and len(refs) == 1 and getattr(refs[0], "explicit", True):
-        return refs
-    if not same:
-        raise InputError(
-            f"{slide}: none of the {len(refs)} feature files is of the slide {name}, e.g. {refs[0].sample}"
-        )
-    return same
 
 
 def is_slide(path: Path) -> bool:

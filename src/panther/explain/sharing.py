@@ -4,13 +4,13 @@ import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from panther.charts.prototypes import shares, similarity
+from panther.charts.prototypes import relation, shares
 from panther.charts.style import save
 from panther.errors import InputError
 from panther.explain.names import Naming, colours, entry, titles
@@ -20,79 +20,60 @@ from panther.storage.prototypes import save_prototypes
 from panther.types import Prototypes
 
 NAMES = "names.yaml"
-PICTURES = {
-    "shares.png": "Share of the training patches",
-    "similarity.png": "Cosine between prototypes, about their mean",
-}
-WRITTEN = (CARD, CONFIG, MODEL, NAMES, "*.png")
+SHARES, SIMILARITY = "shares.png", "similarity.png"
 MONTAGES = re.compile(r"(overview|C\d+)\.png")  # of an atlas
-
-
-@dataclass(frozen=True)
-class About:
-    """What the prototypes cannot say about themselves."""
-
-    title: str
-    licence: str = ""
-    cohort: str = ""
-    namings: Mapping[int, Naming] | None = None
 
 
 def check_own_folder(folder: Path) -> None:
     """Refuse a folder with a card, configuration or weights of something else."""
     files = [name for name in (CARD, CONFIG, MODEL) if (folder / name).exists()]
     try:
-        own = not files or '"panther-wsi"' in (folder / CONFIG).read_text(encoding="utf-8")
+        is_ours = not files or '"panther-wsi"' in (folder / CONFIG).read_text(encoding="utf-8")
     except (OSError, ValueError):
-        own = False
-    if not own:
+        is_ours = False
+    if not is_ours:
         raise InputError(
             f"output: found {folder} with another {files[0]}, expected a new folder or one of `panther share`"
         )
 
 
-def write_shared(prototypes: Prototypes, folder: Path, about: About, atlas: Path | None = None) -> list[Path]:
+def write_shared(
+    prototypes: Prototypes,
+    folder: Path,
+    *,
+    title: str,
+    licence: str = "",
+    cohort: str = "",
+    namings: Mapping[int, Naming],
+    atlas: Path | None = None,
+) -> list[Path]:
     """Write the folder; names of slides, which may identify patients, are left out."""
     montages = [] if atlas is None else sorted(p for p in atlas.glob("*.png") if MONTAGES.fullmatch(p.name))
     if atlas is not None and not montages:
         raise InputError(f"{atlas}: found no pictures, expected a folder of `panther atlas`")
-    config = configuration(prototypes, about)
-    namings = about.namings or {}
     names = titles(namings, len(prototypes))
-    diagnostics = {name: value for name, value in prototypes.diagnostics.items() if name != "dominated_slides"}
-    public = replace(prototypes, slides=(), diagnostics={**diagnostics, "dominated_slides": {}})
-    save_prototypes(public, folder / MODEL)
+    diagnostics = {**prototypes.diagnostics, "dominated_slides": {}}
+    save_prototypes(replace(prototypes, slides=(), diagnostics=diagnostics), folder / MODEL)
     for path in folder.iterdir():  # of an earlier run, whose pictures and names would be uploaded too
-        if path.name in (NAMES, *PICTURES) or MONTAGES.fullmatch(path.name):
+        if path.name in (NAMES, SHARES, SIMILARITY) or MONTAGES.fullmatch(path.name):
             path.unlink()
     pictures: dict[str, str] = {}
     if prototypes.occupancy is not None:
         share = (prototypes.occupancy / prototypes.occupancy.sum()).tolist()
-        pictures["shares.png"] = PICTURES["shares.png"]
-        save(
-            shares(names, share, colours(namings, len(prototypes)), PICTURES["shares.png"]).figure(),
-            folder / "shares.png",
-        )
-    centred = torch.nn.functional.normalize(
-        prototypes.centroids.double() - prototypes.centroids.double().mean(0), dim=-1
-    )
-    pictures["similarity.png"] = PICTURES["similarity.png"]
-    save(similarity(names, (centred @ centred.T).numpy()).figure(), folder / "similarity.png")
+        pictures[SHARES] = "Share of the training patches"
+        chart = shares(names, share, colours(namings, len(prototypes)), pictures[SHARES])
+        save(chart.figure(), folder / SHARES)
+    centroids = prototypes.centroids.double()
+    centred = torch.nn.functional.normalize(centroids - centroids.mean(0), dim=-1)
+    pictures[SIMILARITY] = "Cosine between prototypes, about their mean"
+    save(relation("similarity", names, (centred @ centred.T).numpy()).figure(), folder / SIMILARITY)
     for path in montages:
         pictures[path.name] = "Patches of every prototype" if path.stem == "overview" else f"Patches of {path.stem}"
         shutil.copyfile(path, folder / path.name)
     if namings:
         lines = [f"C{c}: {entry(namings[c])}" for c in sorted(namings)]
         write_text(folder / NAMES, "\n".join(lines) + "\n")
-    write_json(folder / CONFIG, config)
-    write_text(folder / CARD, card(config, about, pictures, list(diagnostics.get("warnings", ()))))
-    return [folder / name for name in (CARD, CONFIG, MODEL, *pictures)]
-
-
-def configuration(prototypes: Prototypes, about: About) -> dict[str, Any]:
-    """Plain values of config.json."""
-    basis = prototypes.projection.basis
-    return {
+    config = {
         "library": "panther-wsi",
         "version": prototypes.version,
         "n_prototypes": len(prototypes),
@@ -101,20 +82,23 @@ def configuration(prototypes: Prototypes, about: About) -> dict[str, Any]:
         "encoder_checkpoint": prototypes.settings.get("checkpoint"),
         "patches": prototypes.spec.known(),
         "normalise": prototypes.projection.normalise,
-        "pca": None if basis is None else prototypes.dim,
-        "cohort": about.cohort or None,
-        "licence": about.licence or None,
+        "pca": None if prototypes.projection.basis is None else prototypes.dim,
+        "cohort": cohort or None,
+        "licence": licence or None,
         "training_slides": len(prototypes.slides),
         "training_patches": prototypes.settings.get("patches"),
         "hash": prototypes.content_hash(),
-        "names": {f"C{c}": naming.name for c, naming in sorted((about.namings or {}).items()) if naming.name},
+        "names": {f"C{c}": naming.name for c, naming in sorted(namings.items()) if naming.name},
     }
+    write_json(folder / CONFIG, config)
+    write_text(folder / CARD, card(config, title, pictures, list(diagnostics.get("warnings", ()))))
+    return [folder / name for name in (CARD, CONFIG, MODEL, *pictures)]
 
 
-def card(config: Mapping[str, Any], about: About, pictures: Mapping[str, str], warnings: Sequence[str]) -> str:
+def card(config: Mapping[str, Any], title: str, pictures: Mapping[str, str], warnings: Sequence[str]) -> str:
     """Text of README.md: a YAML head that the hub reads, facts, pictures, use."""
     head = {"library_name": "panther-wsi", "tags": ["pathology", "prototypes", "whole-slide-images", "panther"]}
-    head |= {"license": about.licence.lower()} if about.licence else {}
+    head |= {"license": config["licence"].lower()} if config["licence"] else {}
     spec = config["patches"]
     size = f"{spec['size']} px at {spec['mpp']:g} um/px" if spec.get("size") and spec.get("mpp") else "unknown"
     projection = f"PCA to {config['pca']}" if config["pca"] else "none"
@@ -128,7 +112,7 @@ def card(config: Mapping[str, Any], about: About, pictures: Mapping[str, str], w
         "training": f"{config['training_slides']:,} slides, {config['training_patches'] or 0:,} patches",
         "licence": config["licence"] or "not stated",
     }
-    lines = ["---", *(f"{key}: {json.dumps(value)}" for key, value in head.items()), "---", f"# {about.title}", ""]
+    lines = ["---", *(f"{key}: {json.dumps(value)}" for key, value in head.items()), "---", f"# {title}", ""]
     lines += ["Prototypes for slide embeddings (PANTHER, CVPR 2024). Research only.", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {str(value).replace('|', '/')} |" for name, value in facts.items()]
     if config["names"]:

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import combinations
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,13 +30,10 @@ class Touching:
     members: np.ndarray  # (C,), patches by likeliest prototype
     inside: np.ndarray  # (C, C), patches of the row whose neighbours are mostly of the column
     beside: np.ndarray  # (C, C), patches of the row with some, but not mostly, neighbours of the column
-    more: np.ndarray  # (C, C), slides on which the two touch more often than chance ...
-    slides: np.ndarray  # (C, C), ... of those on which enough touches are expected
 
     def merge(self, other: "Touching") -> "Touching":
         """Sum over two slides, or groups of slides."""
-        names = ("members", "inside", "beside", "more", "slides")
-        counts = [getattr(self, name) + getattr(other, name) for name in names]
+        counts = [getattr(self, name) + getattr(other, name) for name in ("members", "inside", "beside")]
         return Touching(self.neighbourhood.merge(other.neighbourhood), *counts)
 
     @property
@@ -69,11 +67,7 @@ def touching(assignment: np.ndarray, grid: Grid) -> Touching:
     """Neighbours on one slide, from posteriors (N, C) and the places of the patches."""
     places = Places(grid.corners, grid.pitch, (len(assignment),))
     counted = neighbourhood(np.ascontiguousarray(assignment), places)
-    members, inside, beside = _surroundings(assignment.argmax(1), places, assignment.shape[1])
-    expected = counted.expected.cpu().numpy()
-    known = expected >= FEWEST
-    more = known & (counted.touches.cpu().numpy() > expected)
-    return Touching(counted, members, inside, beside, more.astype(np.int64), known.astype(np.int64))
+    return Touching(counted, *_surroundings(assignment.argmax(1), places, assignment.shape[1]))
 
 
 def no_touching(count: int) -> Touching:
@@ -81,7 +75,7 @@ def no_touching(count: int) -> Touching:
     zero, none = torch.zeros(count, count, dtype=torch.float64), np.zeros((count, count), np.int64)
     line = torch.zeros(count, dtype=torch.float64)
     empty = Neighbourhood(touches=zero, expected=zero, mass=line, likeliest=line, regions=line)
-    return Touching(empty, np.zeros(count, np.int64), none, none, none, none)
+    return Touching(empty, np.zeros(count, np.int64), none, none)
 
 
 def _parts_of_others(touches: np.ndarray) -> np.ndarray:
@@ -124,75 +118,50 @@ def neighbour_rows(neighbours: Touching) -> list[list[Any]]:
     return rows
 
 
-class _Pair(NamedTuple):
-    """The rarer prototype of two beside the other one."""
-
-    rare: int
-    other: int
-    times: float  # touches against chance
-    border: float  # share of its border
-    by_chance: float  # the same by chance
-
-
 def neighbour_sentences(neighbours: Touching, titles: Sequence[str], most: int = 4) -> list[str]:
     """Sentences about prototypes that lie in or along others, clearest first, then about those apart; at most ``most`` and half as many.
 
     Tissue in pieces touches everything else less often than by chance. Two prototypes are apart only where the border of the rarer
     one avoids the other, too.
     """
-    pairs = _pairs(neighbours)
-    mixed = sorted((pair for pair in pairs if pair.times >= CLEAR), key=lambda pair: -pair.times)[:most]
-    along = [pair for pair in pairs if pair.times < CLEAR and pair.border >= CLEAR * pair.by_chance]
-    along = sorted(along, key=lambda pair: -pair.border / pair.by_chance)[: most - len(mixed)]
-    apart = [pair for pair in pairs if pair.times <= 1 / CLEAR and pair.border <= pair.by_chance / CLEAR]
-    sentences = []
-    for pair in mixed:
-        members, other = int(neighbours.members[pair.rare]), titles[pair.other]
-        parts = [float(m[pair.rare, pair.other]) / members for m in (neighbours.inside, neighbours.beside)]
-        sentences.append(
-            f"{titles[pair.rare]} touches {other} {pair.times:.1f} times as often as if patches lay at random{_on_slides(neighbours, pair)}: "
-            f"{100 * parts[0]:.0f} % of its patches lie inside {other} (most of their neighbours are), {100 * parts[1]:.0f} % beside it."
-        )
-    sentences += [
-        f"{titles[pair.rare]} lies along {titles[pair.other]}: {100 * pair.border:.0f} % of its border is with it, "
-        f"where {100 * pair.by_chance:.0f} % would be so by chance."
-        for pair in along
-    ]
-    sentences += [
-        f"{titles[pair.rare]} and {titles[pair.other]} keep apart: they touch {pair.times:.2f} times as often as if patches lay at "
-        f"random{_on_slides(neighbours, pair)}, and {100 * pair.border:.0f} % instead of {100 * pair.by_chance:.0f} % of the border of "
-        f"{titles[pair.rare]} is with it."
-        for pair in sorted(apart, key=lambda pair: pair.times)[: most // 2]
-    ]
-    return sentences
-
-
-def _pairs(neighbours: Touching) -> list[_Pair]:
-    """Pairs of prototypes with enough patches."""
-    known = np.flatnonzero(neighbours.members >= max(1.0, RARE * neighbours.members.sum())).tolist()
+    members = neighbours.members
     times, border, by_chance = 2.0 ** neighbours.log_ratio(), neighbours.border(), neighbours.border_by_chance()
     others = neighbours.touches.sum(1) - np.diag(neighbours.touches)
-    pairs = []
-    for b in known:
-        for a in (c for c in known if c < b):
-            rare, other = sorted((a, b), key=lambda c: int(neighbours.members[c]))
-            if others[rare] >= FEWEST_TOUCHES and by_chance[rare, other] > 0:
-                values = (times[rare, other], border[rare, other], by_chance[rare, other])
-                pairs.append(_Pair(rare, other, *map(float, values)))
-    return pairs
-
-
-def _on_slides(neighbours: Touching, pair: _Pair) -> str:
-    """Number of slides that agree, where there are several."""
-    total, more = int(neighbours.slides[pair.rare, pair.other]), int(neighbours.more[pair.rare, pair.other])
-    return f" (on {more if pair.times > 1 else total - more} of the {total} slides that have both)" if total > 1 else ""
+    mixed: list[tuple[float, str]] = []  # smallest first
+    along: list[tuple[float, str]] = []
+    apart: list[tuple[float, str]] = []
+    for a, b in combinations(np.flatnonzero(members >= max(1.0, RARE * members.sum())).tolist(), 2):
+        rare, other = sorted((a, b), key=lambda c: int(members[c]))
+        ratio, share, chance = (float(m[rare, other]) for m in (times, border, by_chance))
+        if others[rare] < FEWEST_TOUCHES or not chance > 0:
+            continue
+        first, second = titles[rare], titles[other]
+        if ratio >= CLEAR:
+            parts = [100 * m[rare, other] / members[rare] for m in (neighbours.inside, neighbours.beside)]
+            text = f"touches {second} {ratio:.1f} times as often as if patches lay at random: {parts[0]:.0f} % of its patches lie inside"
+            mixed.append(
+                (-ratio, f"{first} {text} {second} (most of their neighbours are), {parts[1]:.0f} % beside it.")
+            )
+        elif ratio < CLEAR and share >= CLEAR * chance:
+            text = f"{100 * share:.0f} % of its border is with it, where {100 * chance:.0f} % would be so by chance."
+            along.append((-share / chance, f"{first} lies along {second}: {text}"))
+        if ratio <= 1 / CLEAR and share <= chance / CLEAR:
+            text = (
+                f"they touch {ratio:.2f} times as often as if patches lay at random, and {100 * share:.0f} % instead of"
+            )
+            text = f"{first} and {second} keep apart: {text} {100 * chance:.0f} % of the border of {first} is with it."
+            apart.append((ratio, text))
+    lists = [sorted(pairs, key=lambda pair: pair[0]) for pairs in (mixed, along, apart)]
+    numbers = most, max(0, most - len(mixed)), most // 2
+    return [text for pairs, number in zip(lists, numbers, strict=True) for _, text in pairs[:number]]
 
 
 def draw_neighbours(neighbours: Touching, titles: Sequence[str]) -> Any:
     """Two matrices side by side, of the prototypes that are there; returns a matplotlib figure."""
-    from panther.charts.prototypes import borders, contacts
+    from panther.charts.prototypes import relation
     from panther.charts.to_matplotlib import draw
 
     present = np.flatnonzero(neighbours.members > 0).tolist()
     names, cells = [titles[c] for c in present], np.ix_(present, present)
-    return draw([[contacts(names, neighbours.log_ratio()[cells]), borders(names, neighbours.border()[cells])]])
+    values = {"neighbours": neighbours.log_ratio()[cells], "borders": neighbours.border()[cells]}
+    return draw([[relation(kind, names, matrix) for kind, matrix in values.items()]])

@@ -98,36 +98,28 @@ class Ownership:
 
 def ownership(cohort: Embeddings, table: "Path | str | pd.DataFrame | None", columns: Columns) -> Ownership:
     """Patients and sites by the table, else by the embeddings' columns, else by TCGA's barcodes."""
-    return _by_columns(cohort, columns) if table is None else _by_table(cohort, table, columns)
-
-
-def _by_table(cohort: Embeddings, table: "Path | str | pd.DataFrame", columns: Columns) -> Ownership:
+    if table is None:
+        patients = _column(cohort, columns.patient, PATIENT_COLUMNS, ("", "nan"))  # "NA" may be the name of a patient
+        sites = _column(cohort, columns.site, SITE_COLUMNS, MISSING)
+        for row, name in enumerate(cohort.samples):
+            if re.match(TCGA, name):  # TCGA-<site>-<patient>
+                patients[row], sites[row] = patients[row] or name[:12], sites[row] or name[5:7]
+        unknown = patients.count(None)
+        note = f"{cohort.source}: the patients of {unknown} of {len(patients)} slides are unknown, each counts as one; `table` adds them"
+        known = [patient or name for patient, name in zip(patients, cohort.samples, strict=True)]
+        return Ownership(tuple(known), tuple(sites), (note,) if unknown else ())
     who = read_clinical(table, columns=columns).who
     names = [without_suffix(name) for name in cohort.samples]
-    patients = dict(zip(who.slide, who.patient, strict=True)) | {name: name for name in who.patient}
-    sites = dict(zip(who.slide, who.site, strict=True)) | dict(zip(who.patient, who.site, strict=True))
-    missing = [name for name in names if name not in patients]
+    patient_of = dict(zip(who.slide, who.patient, strict=True)) | {name: name for name in who.patient}
+    site_of = dict(zip(who.slide, who.site, strict=True)) | dict(zip(who.patient, who.site, strict=True))
+    missing = [name for name in names if name not in patient_of]
     if len(missing) == len(names):
         text = f"table: no slide of {cohort.source}; found e.g. {who.slide[0]!r}, expected e.g. {names[0]!r}"
         raise InputError(who.with_hint(text))
     notes = list(who.notes)
     if missing:
         notes.append(f"{len(missing)} slides are not in the table, e.g. {missing[0]}; each counts as a patient")
-    return Ownership(tuple(patients.get(n, n) for n in names), tuple(sites.get(n) for n in names), tuple(notes))
-
-
-def _by_columns(cohort: Embeddings, columns: Columns) -> Ownership:
-    patients = _column(cohort, columns.patient, PATIENT_COLUMNS, ("", "nan"))  # "NA" may be the name of a patient
-    sites = _column(cohort, columns.site, SITE_COLUMNS, MISSING)
-    codes = [name if re.match(TCGA, name) else None for name in cohort.samples]  # TCGA-<site>-<patient>
-    known = [patient or (code and code[:12]) for patient, code in zip(patients, codes, strict=True)]
-    unknown = known.count(None)
-    note = f"{cohort.source}: the patients of {unknown} of {len(known)} slides are unknown, each counts as one; `table` adds them"
-    return Ownership(
-        tuple(patient or name for patient, name in zip(known, cohort.samples, strict=True)),
-        tuple(site or (code and code[5:7]) for site, code in zip(sites, codes, strict=True)),
-        (note,) if unknown else (),
-    )
+    return Ownership(tuple(patient_of.get(n, n) for n in names), tuple(site_of.get(n) for n in names), tuple(notes))
 
 
 def _column(cohort: Embeddings, name: str | None, usual: Sequence[str], missing: Container[str]) -> list[str | None]:

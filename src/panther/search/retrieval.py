@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import comb
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -117,8 +117,7 @@ ALL, MEAN = "all", "mean over classes"  # groups besides the classes
 COMPARED = ["representation", "against", "group", "metric", "k", "difference", "ci_low", "ci_high", "p_value", "p_holm"]
 
 
-@dataclass(frozen=True, eq=False)
-class Queries:
+class Queries(NamedTuple):
     """Scores of queries with a candidate of their label, and scores by chance."""
 
     names: tuple[str, ...]  # acc@1, acc@3, ..., mmv@1, ...
@@ -130,16 +129,12 @@ class Queries:
 
     def take(self, rows: np.ndarray) -> "Queries":
         """Scores of these rows."""
-        return Queries(self.names, *(part[rows] for part in self._parts()))
+        return Queries(self.names, *(part[rows] for part in self[1:]))
 
     @staticmethod
     def joined(folds: Sequence["Queries"]) -> "Queries":
         """Concatenated queries of all folds."""
-        parts = zip(*(queries._parts() for queries in folds), strict=True)
-        return Queries(folds[0].names, *(np.concatenate(part) for part in parts))
-
-    def _parts(self) -> tuple[np.ndarray, ...]:
-        return self.scores, self.chance, self.ids, self.labels, self.patients
+        return Queries(folds[0].names, *map(np.concatenate, zip(*(queries[1:] for queries in folds), strict=True)))
 
 
 def score(
@@ -259,9 +254,13 @@ def labelled_slides(
     with_sites: bool = False,
 ) -> tuple[Cohort, list[str]]:
     """Slides (or patients) with all representations and a label, and notes; the default table is that of the embeddings' columns."""
-    clinical = read_clinical(
-        _clinical_columns(next(iter(opened.values()))) if table is None else table, columns=columns
-    )
+    import pandas as pd
+
+    if table is None:
+        first = next(iter(opened.values()))
+        table = pd.DataFrame({"slide_id": list(first.samples), **first.columns})
+        table.attrs["source"] = first.source
+    clinical = read_clinical(table, columns=columns)
     who, source = clinical.who, clinical.source
     common = set.intersection(*({without_suffix(name) for name in one.samples} for one in opened.values()))
     by_patient = len(common & set(who.patient)) > len(common & set(who.slide))
@@ -284,11 +283,8 @@ def labelled_slides(
     cohort = make_cohort(clinical, task.model_copy(update={"level": "patient" if by_patient else "slide"}), slides)
     if len(opened) > 1:
         notes.append(f"{len(common)} slides have all {len(opened)} representations, and these are compared")
-    for what, number in (
-        ("patient", len(set(cohort.patients))),
-        ("label", len(set(classes_of(cohort).labels.tolist()))),
-    ):
-        if number < 2:
+    for what, values in (("patient", cohort.patients), ("label", classes_of(cohort).labels)):
+        if len(set(values.tolist())) < 2:
             raise InputError(f"{source}: all slides have the same {what}, expected two or more")
     return cohort, [*cohort.report.sentences(), *notes]
 
@@ -297,26 +293,6 @@ def classes_of(cohort: Cohort) -> Classes:
     """Classes of a cohort with a label."""
     assert isinstance(cohort.target, Classes)
     return cohort.target
-
-
-def _clinical_columns(one: Embeddings) -> "pd.DataFrame":
-    import pandas as pd
-
-    table = pd.DataFrame({**one.columns, **({} if "slide_id" in one.columns else {"slide_id": list(one.samples)})})
-    table.attrs["source"] = one.source
-    return table
-
-
-def informative(at: Sequence[int], cohort: Cohort, *, leave_site_out: bool = False) -> tuple[list[int], list[str]]:
-    """Numbers of neighbours of at most half of the candidates, and a note on the others: with nearly all slides as neighbours a score is forced."""
-    patients, sites = cohort.patients, cohort.sites
-    fewest = len(cohort)  # candidates of a query
-    for patient, site in {*zip(patients.tolist(), sites.tolist(), strict=True)}:
-        others = patients != patient
-        fewest = min(fewest, int((others & (sites != site) if leave_site_out else others).sum()))
-    kept = [k for k in sorted(set(at)) if k == 1 or k <= fewest / 2]
-    left_out = ", ".join(str(k) for k in sorted(set(at)) if k not in kept)
-    return kept, [f"at: {left_out} left out, a query has {fewest} candidates only"] if left_out else []
 
 
 def rows_of(cohort: Cohort, one: Embeddings) -> Embeddings:
@@ -377,9 +353,5 @@ class Retrieval:
         """Rows of both tables."""
         tables = {"summary": self.summary, "comparisons": self.comparisons}
         return {
-            name: [
-                {column: None if value != value else value for column, value in row.items()}
-                for row in table.to_dict("records")
-            ]
-            for name, table in tables.items()
+            name: table.astype(object).where(table.notna(), None).to_dict("records") for name, table in tables.items()
         }

@@ -54,31 +54,23 @@ def verb(command: str, panel: str) -> Callable[[Callable[P, R]], Callable[P, R]]
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            from pydantic import ValidationError
+
             arguments = inspect.signature(function).bind(*args, **kwargs).arguments
             for name in variadic:
                 arguments |= arguments.pop(name, {})
-            arguments = {name: _python_number(value) for name, value in arguments.items()}
-            return function(**_checked(function, arguments))  # type: ignore[call-arg]
+            if numpy := sys.modules.get("numpy"):  # whose numbers are not Python's
+                arguments = {n: v.item() if isinstance(v, numpy.generic) else v for n, v in arguments.items()}
+            try:
+                checked = _validator(function)(**arguments)
+            except ValidationError as error:  # one line, `parameter: found X, expected Y`
+                raise InputError(format_invalid(error)) from None
+            return function(**checked)  # type: ignore[call-arg]
 
         VERBS[command] = Verb(command, panel, call)
         return call
 
     return decorate
-
-
-def _python_number(value: Any) -> Any:
-    numpy = sys.modules.get("numpy")
-    return value.item() if numpy and isinstance(value, numpy.generic) else value
-
-
-def _checked(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arguments as the annotations have them; an error is one line, `parameter: found X, expected Y`."""
-    from pydantic import ValidationError
-
-    try:
-        return _validator(function)(**arguments)
-    except ValidationError as error:
-        raise InputError(format_invalid(error)) from None
 
 
 @functools.cache

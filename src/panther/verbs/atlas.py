@@ -51,7 +51,7 @@ def make_atlas(
     table : path or DataFrame, optional
         Clinical table, one row per slide: which slides are described, and which patient each is of.
     names : path or mapping, optional
-        Names of the prototypes: a YAML or CSV file, or a dictionary by number.
+        Names of the prototypes: a YAML file, or a dictionary by number.
     output : folder, optional
         Where tables and pictures are written.
     groups : list of str, optional

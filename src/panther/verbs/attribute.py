@@ -51,7 +51,7 @@ def attribute(
     slides : path or mapping, optional
         Images of the slides, for the pictures.
     names : path or mapping, optional
-        Names of the prototypes: a YAML or CSV file, or a dictionary by number.
+        Names of the prototypes: a YAML file, or a dictionary by number.
     output : folder, optional
         Where numbers and pictures are written.
     kind : {"exact", "shapley"}, optional
@@ -163,7 +163,7 @@ def kaplan_meier(
     slide_column, patient_column, site_column : str, optional
         Columns of the table, if not the default names.
     names : path or mapping, optional
-        Names of the prototypes: a YAML or CSV file, or a dictionary by number.
+        Names of the prototypes: a YAML file, or a dictionary by number.
     output : folder, optional
         Where `km.json`, `km.csv` and `km.png` are written.
 

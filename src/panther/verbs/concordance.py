@@ -1,7 +1,7 @@
 """`panther tissue-classifier` and `panther concordance`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -19,42 +19,27 @@ def train_tissue_classifier(
     tiles: Annotated[Path, p.option(metavar="TILES")],
     output: p.RequiredFile = None,
     *,
-    encoder: Annotated[str | None, p.option(panel=p.ENCODER, completer=p.names_of("panther.encoders:encoders"))] = None,
-    weights: Annotated[Path | None, p.option(panel=p.ENCODER, metavar="FILE")] = None,
+    encoder_name: p.EncoderName = None,
     per_class: Annotated[int, Field(ge=2, strict=True), p.option(panel=p.METHOD)] = 500,
     folds: Annotated[int, Field(ge=2, strict=True), p.option(panel=p.METHOD)] = 5,
     seed: p.Seed = 0,
-    device: p.Device = "auto",
-    precision: p.Precision = "auto",
-    batch: Annotated[int, Field(ge=0, strict=True), p.option(panel=p.ENCODER)] = 0,
-    workers: Annotated[int, Field(ge=0), p.option(panel=p.RUNNING, short="-j", metavar="N")] = 0,
 ) -> "TissueClassifier":
-    """Train a classifier of tissue on labelled tiles: logistic regression on an encoder's features, cross-validated.
+    """Train a classifier of tissue on the features of labelled tiles: logistic regression, cross-validated.
 
     Parameters
     ----------
     tiles : path
-        Folder with a sub-folder of tile images (or of feature files) per class, or one feature file per class.
+        Folder with one feature file (or one folder of them) per class: `OUTPUT/tiles/features_ENCODER` of `panther slides`.
     output : path, optional
         File to write.
-    encoder : str, optional
-        Name of `panther encoders`, `timm:NAME` or `module.path:factory`: that of the slides' features; lite0 for images.
-    weights : path, optional
-        File of the encoder's weights (.safetensors, .pth, .bin).
+    encoder_name : str, optional
+        Name of the encoder, if the files give none or a wrong one.
     per_class : int, default=500
         Tiles of each class at most, drawn at random.
     folds : int, default=5
         Folds of the cross-validation that judges the classifier.
     seed : int, default=0
         Same seed and input: same result.
-    device
-        Device, precision and batch size (0: as suits the device) of the encoder, and processes that decode images.
-    precision
-        Precision of the encoder; auto: bfloat16 on a GPU.
-    batch
-        Patches per batch; 0: as suits the device.
-    workers
-        Worker processes, one thread each; 0: one per core.
 
     Returns
     -------
@@ -64,35 +49,18 @@ def train_tissue_classifier(
     from dataclasses import replace
 
     from panther.explain.concordance import tissue_classifier as tissue
-    from panther.patches import same_encoder
+    from panther.storage.bags import Reading
     from panther.store import check_output
 
     if output is not None:
-        check_output(output, tiles, tiles.rglob("*"), weights)
-    failures: dict[str, str] = {}
-    if tissue.holds_features(tiles):
-        labelled = tissue.read_features(tiles, per_class, seed)
-        if not same_encoder(encoder, labelled.encoder):
-            raise InputError(f"encoder: found {encoder}, but the features of {tiles} are of {labelled.encoder}")
-        labelled = replace(labelled, encoder=labelled.encoder or encoder)
-    else:
-        from panther.encoders import load_encoder
-        from panther.encoders.pipeline import ExtractSettings, Pipeline
-        from panther.engine import find_device
-
-        images = tissue.find_images(tiles, per_class, seed)  # refuses before anything is loaded
-        network = load_encoder(encoder or "lite0", weights=weights, device=find_device(device), precision=precision)
-        with Pipeline(network, ExtractSettings(batch, workers)) as pipeline:
-            labelled, failures = tissue.encode_images(tiles, images, pipeline)
+        check_output(output, tiles, tiles.rglob("*"))
+    labelled = tissue.read_features(tiles, per_class, seed, Reading(encoder_name))
     classifier = tissue.fit_classifier(labelled, folds, seed)
     classifier = replace(classifier, settings={**classifier.settings, "per_class": per_class})
     if output is not None:
         tissue.save_classifier(classifier, output)
     if labelled.groups is None:
-        note(
-            "tiles of one slide may be on both sides of the cross-validation, which flatters; CLASS/SLIDE/tile.png keeps them together"
-        )
-    warn_left_out("Left out of the tiles", failures)
+        note("tiles of one slide may be in training and test of the cross-validation: their slides are not known")
     return classifier
 
 
@@ -109,7 +77,6 @@ def concordance(
     output: p.RequiredFolder = None,
     *,
     positive: Annotated[p.Names, p.option(panel=p.PICTURES)] = None,
-    class_from: Annotated[Literal["members", "centroid"], p.option(panel=p.METHOD)] = "members",
     maps: Annotated[bool, p.option(panel=p.PICTURES, negative="--no-maps")] = True,
     method: p.AssigningMethod = "panther",
     preset: p.Preset = None,
@@ -136,13 +103,11 @@ def concordance(
     slides : path or mapping, optional
         Images of the slides, for the pictures.
     names : path or mapping, optional
-        Names of the prototypes: a YAML or CSV file, or a dictionary by number.
+        Names of the prototypes: a YAML file, or a dictionary by number.
     output : folder, optional
         Where tables, suggested names and pictures are written.
     positive : list of str, optional
         Classes that are tumour, e.g. aca,scc: their probability is compared with the posterior of their prototypes, patch by patch.
-    class_from : {"members", "centroid"}
-        Source of a prototype's class: the majority of its patches, or its centroid.
     maps : bool, default=True
         Draw every slide with coordinates into ``output``.
     method, preset : str, optional
@@ -197,6 +162,7 @@ def concordance(
         labels: Any = read_labels(patch_labels)
     else:
         labels = classifier if isinstance(classifier, TissueClassifier) else load_classifier(classifier)
+        labels.check("The prototypes", fitted.dim_in, fitted.encoder)
     listing = as_bags(features, Reading(encoder_name, allow_mixed_resolution))
     jobs, failures = slide_jobs(listing.refs, slides), dict(listing.problems)
     unknown = [name for name in positive or () if name not in labels.classes]
@@ -205,8 +171,7 @@ def concordance(
             f"positive: found {','.join(unknown or labels.classes)}, expected some, not all, of {', '.join(labels.classes)}"
         )
     chosen = tuple(sorted({labels.classes.index(name) for name in positive or ()}))
-    how = compared.ConcordanceSettings(fitted, labels, drawing, chosen, class_from)
-    compared.centroid_classes(how)  # refuses a classifier of another encoder, and centroids that have no class
+    how = compared.ConcordanceSettings(fitted, labels, drawing, chosen)
     if output is not None:
         files = [file for job in jobs for file in job.files]
         check_output_folder(output, compared.WRITTEN, files, prototypes, classifier, patch_labels, names)

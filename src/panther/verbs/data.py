@@ -1,7 +1,7 @@
 """`panther inspect`, `convert`, `status` and `doctor`."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -177,23 +177,8 @@ def convert(
     return Text([line], {"written": done["written"], "kept": done["kept"]})
 
 
-@dataclass(frozen=True)
-class Step:
-    """Counts of one step of a job, or of one stage of a study."""
-
-    step: str
-    total: int
-    done: int
-    failed: dict[str, str]  # item -> reason
-
-    @property
-    def left(self) -> int:
-        """Items that are neither done nor failed."""
-        return max(self.total - self.done - len(self.failed), 0)
-
-
 @verb("status", PANEL)
-def status(folder: Annotated[Path, p.option(metavar="FOLDER")]) -> "Status":
+def status(folder: Annotated[Path, p.option(metavar="FOLDER")]) -> Text:
     """Count items that are done, failed (with reasons) and left in the folder of a job or study.
 
     Parameters
@@ -203,73 +188,47 @@ def status(folder: Annotated[Path, p.option(metavar="FOLDER")]) -> "Status":
 
     Returns
     -------
-    Status
-        ``steps`` of the job, or stages of the study. Failed items are a warning.
+    Text
+        ``values``: the ``steps`` of the job, or stages of the study. Failed items are a warning.
     """
-    from panther.storage.names import Job, read_summary
+    from panther.storage.files import DAMAGE, read_json
+    from panther.storage.names import PARTLY, Job, read_summary
 
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
     rows = read_summary(Job(folder))
+    counts: list[tuple[str, int, int, dict[str, str]]] = []  # step, items, done, and the reasons of those that failed
+    record, plan = folder / "run.json", folder / "cache" / "plan.json"
     if rows and "status" in rows[0]:
-        steps = list(_steps_of_job(folder, rows))
-    elif any((folder / file).is_file() for file in (RECORD, PLAN)):
-        steps = list(_stages_of_study(folder))
+        names = {row["slide"] for row in rows}
+        failed = {row["slide"]: row["reason"] for row in rows if row["status"] in ("failed", PARTLY)}
+        outputs = {"tissue": folder / "contours_geojson"}
+        for path in sorted(folder.glob("*/*")):
+            if path.name == "patches" or path.name.startswith("features_"):
+                outputs[f"{path.parent.name}/{path.name}"] = path
+        for step, output in outputs.items():
+            if output.is_dir():
+                files = (path.name.removesuffix(".geojson").removesuffix(".h5") for path in output.iterdir())
+                ready = {file.removesuffix("_patches") for file in files} & names - failed.keys()
+                counts.append((step, len(names), len(ready), failed))
+    elif record.is_file() or plan.is_file():
+        stages, failures = {}, {}
+        try:
+            stages = dict(read_json(plan))
+            failures = dict(read_json(record)).get("failures", {})
+        except DAMAGE:  # not there yet
+            pass
+        for stage, files in stages.items():
+            failed = {name: why for name, why in failures.items() if name.startswith(f"{stage}: ")}
+            if files:
+                counts.append((stage, len(files), sum((folder / file).is_file() for file in files), failed))
     else:
         raise InputError(f"{folder}: neither a job of `panther slides` nor a study of `panther run`")
-    warn_left_out("Failed", {name: reason for step in steps for name, reason in step.failed.items()})
-    return Status(steps)
-
-
-RECORD, PLAN = "run.json", Path("cache", "plan.json")
-
-
-@dataclass(frozen=True)
-class Status:
-    """Progress of a job or study."""
-
-    steps: Sequence[Step]
-
-    def to_lines(self) -> list[str]:
-        """Lines for people."""
-        width = max((len(step.step) for step in self.steps), default=0)
-        return [
-            f"{step.step:<{width}}  {step.done:,} of {step.total:,} done, {len(step.failed):,} failed, {step.left:,} left"
-            for step in self.steps
-        ]
-
-    def to_json(self) -> dict[str, Any]:
-        """The same for programs."""
-        return {"steps": [{**vars(step), "left": step.left} for step in self.steps]}
-
-
-def _steps_of_job(folder: Path, rows: list[dict[str, str]]) -> Iterator[Step]:
-    from panther.storage.names import PARTLY
-
-    names = {row["slide"] for row in rows}
-    failed = {row["slide"]: row["reason"] for row in rows if row["status"] in ("failed", PARTLY)}
-    steps = {"tissue": folder / "contours_geojson"} | {
-        f"{path.parent.name}/{path.name}": path
-        for path in sorted(folder.glob("*/*"))
-        if path.name == "patches" or path.name.startswith("features_")
-    }
-    for step, output in steps.items():
-        if output.is_dir():
-            files = (path.name.removesuffix(".geojson").removesuffix(".h5") for path in output.iterdir())
-            done = {file.removesuffix("_patches") for file in files} & names - failed.keys()
-            yield Step(step, len(names), len(done), failed)
-
-
-def _stages_of_study(folder: Path) -> Iterator[Step]:
-    from panther.storage.files import DAMAGE, read_json
-
-    record, plan = {}, {}
-    try:
-        plan = dict(read_json(folder / PLAN))
-        record = dict(read_json(folder / RECORD))
-    except DAMAGE:  # not there yet
-        pass
-    for stage, files in plan.items():
-        failed = {name: why for name, why in record.get("failures", {}).items() if name.startswith(f"{stage}: ")}
-        if files:
-            yield Step(stage, len(files), sum((folder / file).is_file() for file in files), failed)
+    warn_left_out("Failed", {name: reason for *_, failed in counts for name, reason in failed.items()})
+    width = max((len(step) for step, *_ in counts), default=0)
+    lines, steps = [], []
+    for step, total, done, failed in counts:
+        left = max(total - done - len(failed), 0)
+        lines.append(f"{step:<{width}}  {done:,} of {total:,} done, {len(failed):,} failed, {left:,} left")
+        steps.append({"step": step, "total": total, "done": done, "failed": failed, "left": left})
+    return Text(lines, {"steps": steps})

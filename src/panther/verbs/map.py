@@ -15,14 +15,13 @@ if TYPE_CHECKING:
 
 @verb("map", "Look")
 def make_map(
-    source: Annotated[Any, p.option(text=Path, metavar="FEATURES|SLIDE")],
+    features: p.Features,
     prototypes: p.PrototypesLike = None,
     model: Annotated[Any, p.option(panel=p.PROTOTYPES, text=Path, metavar="FILE")] = None,
     slides: p.SlideImages = None,
     names: p.PrototypeNames = None,
     output: p.RequiredFolder = None,
     *,
-    features: Annotated[Any, p.option(panel=p.SLIDES, text=Path, metavar="PATH")] = None,
     method: p.AssigningMethod = "panther",
     preset: p.Preset = None,
     prototype: Annotated[int | str | None, p.option(panel=p.PICTURES, metavar="C")] = None,
@@ -51,8 +50,8 @@ def make_map(
 
     Parameters
     ----------
-    source : path, list, mapping or bag
-        Features with coordinates (a file or folder); or a slide's image, with ``features``.
+    features : path, list, mapping or bag
+        Features with coordinates: a file, a folder, or bags in memory.
     prototypes : Prototypes or path, optional
         What is mapped; or give ``model``.
     model : Model or path, optional
@@ -60,11 +59,9 @@ def make_map(
     slides : path or mapping, optional
         The slide's image, a folder of images, or images by the slides' names; without it maps lie on a blank grid.
     names : path or mapping, optional
-        Names of the prototypes, with colours and groups where it has them: a YAML or CSV file, or a dictionary by number.
+        Names of the prototypes, with colours and groups where it has them: a YAML file, or a dictionary by number.
     output : folder, optional
         Where pictures and regions are written. Without it nothing is written and the maps are returned.
-    features : optional
-        Features (a file or folder), where ``source`` is a slide.
     method, preset : str, optional
         How patches are assigned: `panther`, `ot`, `h2t` or `protocounts` (the nearest prototype); `paper`, `published-code` or `calibrated`.
     prototype : int or str, optional
@@ -115,19 +112,13 @@ def make_map(
     from panther.explain.maps import USUAL, WRITTEN, SlideMaps, map_job, map_slide
     from panther.explain.names import prototype_number
     from panther.explain.palette import Paint
-    from panther.explain.scene import MapSettings, is_slide, of_slide, refuse_nothing, slide_jobs
+    from panther.explain.scene import MapSettings, refuse_nothing, slide_jobs
     from panther.slides import read_mpp_table
     from panther.storage.bags import Reading, as_bags
     from panther.storage.prototypes import as_prototypes, encoder_notes
     from panther.store import check_output_folder
     from panther.types import Bag
 
-    if isinstance(source, (str, Path)) and is_slide(Path(source)):
-        if slides is not None or features is None:
-            raise InputError(f"{source}: is a slide, expected its features in `features` and no `slides`")
-        slides, source = Path(source), features
-    elif features is not None:
-        raise InputError(f"features: {source} is no slide, expected the features alone")
     if (prototypes is None) == (model is None):
         raise InputError("prototypes: expected prototypes or a model, one of them")
     options = ({} if preset is None else {"preset": preset}) | settings
@@ -157,12 +148,9 @@ def make_map(
         if prototype is not None:
             every = range(len(fitted))
             chosen = list(every) if prototype == "all" else [prototype_number(str(prototype), len(fitted))]
-    reading = Reading(encoder_name, allow_mixed_resolution)
-    listing = as_bags([source] if isinstance(source, Bag) else source, reading)
-    refs: Any = part_of(listing.refs, part)
-    failures = dict(listing.problems)
-    if isinstance(slides, (str, Path)) and is_slide(Path(slides)):
-        refs, failures = of_slide(refs, Path(slides)), {}
+    bags = [features] if isinstance(features, Bag) else features
+    listing = as_bags(bags, Reading(encoder_name, allow_mixed_resolution))
+    refs, failures = part_of(listing.refs, part), dict(listing.problems)
     jobs = slide_jobs(refs, slides, contours)
     if output is not None:
         check_output_folder(output, WRITTEN, [file for job in jobs for file in job.files], prototypes, model, names)

@@ -79,13 +79,9 @@ def build_server(data: Sequence[Path], folder: Path | None = None) -> Any:
 
         check_place(path, inside)
         with open_slide(path) as opened:
-            about = {
-                "name": opened.name,
-                "size": opened.dimensions,
-                "levels": opened.level_dimensions,
-                "mpp": opened.mpp,
-            }
-            return about | {"source_of_mpp": opened.resolution.source, "note": opened.resolution.note}
+            about = {"name": opened.name, "size": opened.dimensions, "levels": opened.level_dimensions}
+            resolution = {"mpp": opened.mpp, "source_of_mpp": opened.resolution.source, "note": opened.resolution.note}
+            return about | resolution
 
     for function in (study_results, slide):
         about = ToolAnnotations(read_only_hint=True, open_world_hint=False)
@@ -108,25 +104,20 @@ def tool_of(verb: Verb, inside: Sequence[Path], folder: Path | None) -> Callable
             for text in value if isinstance(value, (list, tuple)) else [value]:
                 if name == "output" and text is not None:
                     check_place(Path(text), [] if folder is None else [folder.resolve()])
-                elif isinstance(text, (str, Path)) and (isinstance(text, Path) or _is_path(text)):
-                    check_place(Path(text), inside)
+                elif isinstance(text, Path) or (isinstance(text, str) and ("/" in text or Path(text).exists())):
+                    check_place(Path(text), inside)  # other texts are names of slides, methods or columns
         if verb.command in WRITE and arguments.get("output") is None:
             raise InputError(f"output: found None, expected a place in {folder}")
         fixed = {name: value for name, value in FIXED.items() if name in signature.parameters}
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             value = verb.function(**arguments, **fixed)
-        notes = [
-            str(w.message)
-            for w in caught
-            if issubclass(w.category, Note) and not issubclass(w.category, LeftOutWarning)
-        ]
-        failures = {
-            name: why
-            for w in caught
-            if isinstance(w.message, LeftOutWarning)
-            for name, why in w.message.failures.items()
-        }
+        notes, failures = [], {}
+        for warning in caught:
+            if isinstance(warning.message, LeftOutWarning):
+                failures.update(warning.message.failures)
+            elif issubclass(warning.category, Note):
+                notes.append(str(warning.message))
         return {"result": None if value is None else value.to_json(), "notes": notes, "failures": failures}
 
     call.__name__ = verb.command.replace("-", "_")
@@ -149,11 +140,6 @@ def answer(tool: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]
         return plain
 
     return call
-
-
-def _is_path(text: str) -> bool:
-    """Whether a text names a place: a name of a slide, a method or a column does not."""
-    return "/" in text or "\\" in text or Path(text).exists()
 
 
 def check_place(path: Path, inside: Sequence[Path]) -> None:

@@ -97,7 +97,6 @@ POSITIONAL = "positional"  # marks a parameter that the command takes without it
 
 # generic forms of values
 Names = Annotated[list[str] | None, BeforeValidator(split_names), option(text=split_names, metavar="A,B,C")]
-Switch = Annotated[bool, option()]
 Count = Annotated[int, Field(ge=1, strict=True)]
 Seed = Annotated[
     int, Field(ge=0, le=2**32 - 1, strict=True), option("Same seed and input: same result.", panel=RUNNING)
@@ -221,7 +220,7 @@ Precision = Annotated[
 # pictures
 PrototypeNames = Annotated[
     Any,
-    option("Names of prototypes: YAML (C2: tumour) or CSV (C2,tumour).", panel=PICTURES, text=Path, metavar="FILE"),
+    option("Names of prototypes: YAML, lines like C2: tumour.", panel=PICTURES, text=Path, metavar="FILE"),
 ]
 MaxSide = Annotated[int, Field(ge=64, le=16384), option("Longest side of a picture, pixels.", panel=PICTURES)]
 Background = Annotated[

@@ -181,7 +181,7 @@ def retrieval(
     """
     from panther.cohort.spec import TaskSpec, checked
     from panther.search.neighbours import as_embeddings, searchable
-    from panther.search.retrieval import Retrieval, classes_of, informative, judge, labelled_slides, rows_of, summarise
+    from panther.search.retrieval import Retrieval, classes_of, judge, labelled_slides, rows_of, summarise
     from panther.storage.clinical import Columns
     from panther.storage.tables import write_table
     from panther.store import check_output
@@ -197,16 +197,12 @@ def retrieval(
     task = checked(TaskSpec, label=label, classes=tuple(classes) if classes else None, level="slide")
     columns = Columns(slide_column, patient_column, site_column)
     cohort, notes = labelled_slides(opened, table, task, columns, with_sites=leave_site_out)
-    kept, left_out = informative(at, cohort, leave_site_out=leave_site_out)
-    notes += left_out
-    if not kept:
-        raise InputError(left_out[0])
     judged = {}
     for name, representation in opened.items():
         rows = rows_of(cohort, representation)
         for way in on or (None,):
             title = f"{name} on {way}" if on and len(on) > 1 else name
-            queries = judge(searchable(rows, way), cohort, kept, leave_site_out=leave_site_out)
+            queries = judge(searchable(rows, way), cohort, sorted(set(at)), leave_site_out=leave_site_out)
             if missing := len(cohort) - len(queries.ids):
                 notes.append(
                     f"{title}: {missing} of {len(cohort)} slides are no queries: no other patient has their label"

@@ -58,7 +58,7 @@ def share_prototypes(
     """
     from panther.errors import InputError
     from panther.explain.names import as_namings
-    from panther.explain.sharing import About, check_own_folder, write_shared
+    from panther.explain.sharing import check_own_folder, write_shared
     from panther.storage.hub import HUB_ID, push_folder
     from panther.storage.prototypes import as_prototypes
     from panther.store import check_writable_folder
@@ -68,10 +68,12 @@ def share_prototypes(
     if push_to is not None and not HUB_ID.fullmatch(push_to):
         raise InputError(f"push_to: found {push_to!r}, expected ORG/NAME")
     loaded = as_prototypes(prototypes)
-    about = About(title or output.resolve().name, licence, cohort, as_namings(names, len(loaded)))
+    about = {"title": title or output.resolve().name, "licence": licence, "cohort": cohort}
+    namings = as_namings(names, len(loaded))
     check_writable_folder(output)
     check_own_folder(output)
-    files = [path.as_posix() for path in write_shared(loaded, output, about, pictures)]
+    written = write_shared(loaded, output, **about, namings=namings, atlas=pictures)
+    files = [path.as_posix() for path in written]
     lines = [f"{len(loaded)} prototypes of {loaded.encoder or 'an encoder that is not named'}: {len(files)} files"]
     values: dict[str, Any] = {"files": files}
     if push_to is not None:

@@ -27,7 +27,7 @@ from panther.study.results import COHORT, RECORD, STUDY, read_record
 from panther.types import Openable, Prototypes
 
 ARTEFACTS = ("atlas.json", "attribution.json", "concordance.json", "km.json")
-NAMES = ("names.yaml", "names.yml", "names.csv", "names.tsv")
+NAMES = ("names.yaml", "names.yml")
 ENDINGS = {".h5ad": "embeddings", ".csv": "table", ".tsv": "table", ".parquet": "table"}
 KINDS = ("prototypes", "model", "tissue classifier")  # of files that must be opened to know
 CONTOURS = "contours_geojson"

@@ -97,8 +97,9 @@ class Gallery:
                 raise InProgressError(done, len(self._jobs), "shares of the prototypes")
             if not slides:
                 return None, dict(self._failures)
-            patches = np.array([float(members.sum()) for members in self._pool.members])
-            return Proportions(list(slides), np.stack(self._pool.weights), patches), dict(self._failures)
+            patches = np.array([float(slide.members.sum()) for slide in slides])
+            pi = np.stack([slide.weights for slide in slides])
+            return Proportions([slide.slide for slide in slides], pi, patches), dict(self._failures)
 
     def _summed_up(self, done: int, total: int) -> Findings:
         if not self._pool.slides:

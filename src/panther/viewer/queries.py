@@ -163,20 +163,14 @@ class AnnotationImport(Body):
 
 
 class NameChange(Body):
-    """Changed fields of one prototype, relative to a version of the names file."""
+    """Changed fields of one prototype, and the values of these fields that the page shows."""
 
-    version: str
+    seen: dict[str, str]
     prototype: int
     name: Annotated[str, Field(max_length=200)] | None = None
     note: Annotated[str, Field(max_length=2000)] | None = None
     colour: str | None = None
     group: Annotated[str, Field(max_length=100)] | None = None
-
-
-class NameUndo(Body):
-    """Reverts the last change, if the names file still has this version."""
-
-    version: str
 
 
 PLAIN = {

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flask import Blueprint, Flask, Response, jsonify, request
+from flask import Flask, Response, jsonify, request
 from flask.json.provider import DefaultJSONProvider
 from pydantic import ValidationError
 from werkzeug.exceptions import HTTPException
@@ -90,20 +90,7 @@ def make_app(bench: Workbench, guard: Guard) -> Flask:
             return Response(f"{redact(sentence)}\n", code, mimetype="text/plain")
         return jsonify(error=sentence), code
 
-    app.json = Provider(app)
-    app.register_blueprint(_frame_routes(bench, guard))
-    for page in PAGES:
-        app.register_blueprint(page(bench))
-    app.register_error_handler(InProgressError, lambda running: {"progress": running.progress})
-    app.register_error_handler(Exception, message)
-    return app
-
-
-def _frame_routes(bench: Workbench, guard: Guard) -> Blueprint:
-    """Routes of the frame around all pages: the contents of the opened folder, the link."""
-    routes = Blueprint("frame", __name__)
-
-    @routes.get("/api/contents")
+    @app.get("/api/contents")
     def contents() -> dict[str, Any]:
         contents = bench.contents
         slides = [
@@ -119,11 +106,13 @@ def _frame_routes(bench: Workbench, guard: Guard) -> Blueprint:
             "notes": contents.notes,
         }
 
-    @routes.get("/api/link")
-    def link() -> Any:
-        return {"token": guard.token}  # for links to share
-
-    return routes
+    app.json = Provider(app)
+    app.get("/api/link", endpoint="link")(lambda: {"token": guard.token})  # for links to share
+    for page in PAGES:
+        app.register_blueprint(page(bench))
+    app.register_error_handler(InProgressError, lambda running: {"progress": running.progress})
+    app.register_error_handler(Exception, message)
+    return app
 
 
 def _describe(error: Exception) -> tuple[str, int]:

@@ -35,7 +35,7 @@ MADE = (
     "embed features -p protos.safetensors -o slides.h5ad --table cohort.csv -j 1",
     "train features --table cohort.csv --label subtype -p protos.safetensors -o model.safetensors -j 1",
     "train features --table cohort.csv --label subtype --method abmil --epochs 1 -o abmil.safetensors -j 1",
-    "tissue-classifier tiles -o tissue.safetensors --encoder uni",
+    "tissue-classifier tiles -o tissue.safetensors",
     "atlas features -p protos.safetensors -o atlas --table cohort.csv --exemplars 2 -j 1",
     "map features/a.h5 -p protos.safetensors -o maps --max-side 256",
     "attribute model.safetensors features/a.h5 -o attribution --no-maps -j 1",
@@ -46,6 +46,7 @@ MADE = (
 COPIES = {
     "feats": "features",
     "new_features": "features",
+    "labelled/tiles/features_uni": "tiles",
     "SLIDES": "slides",
     "a.h5": "features/a.h5",
     "slide.h5": "features/slide.h5",

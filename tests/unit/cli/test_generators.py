@@ -8,8 +8,6 @@ import torch
 import panther
 from panther import (
     EmbeddingClassifier,
-    EmbeddingCox,
-    EmbeddingRegressor,
     EmbeddingScaler,
     InputError,
     Panther,
@@ -64,25 +62,16 @@ def test_a_generator_that_was_used_up_is_refused(fitted):
 
 
 REFUSED = {
-    "list_bags": lambda one, p, m: panther.list_bags(one),
     "embed": lambda one, p, m: panther.embed(one, p),
     "make_splits": lambda one, p, m: panther.make_splits(one),
-    "load_cohort": lambda one, p, m: panther.load_cohort(one, label="grade"),
     "train": lambda one, p, m: panther.train(BAGS, one, label="grade"),
-    "predict": lambda one, p, m: panther.predict(m, BAGS, one).table,
     "fit_prototypes": lambda one, p, m: panther.fit_prototypes(BAGS, 3, table=one),
     "make_map": lambda one, p, m: panther.make_map(one, p),
-    "make_atlas": lambda one, p, m: panther.make_atlas(BAGS, p, slides=one),
-    "concordance": lambda one, p, m: panther.concordance(BAGS, p, patch_labels=one),
     "similar": lambda one, p, m: panther.similar(one, "s0"),
-    "retrieval": lambda one, p, m: panther.retrieval(one, TABLE, "grade"),
     "kaplan_meier": lambda one, p, m: panther.kaplan_meier(one, TABLE, "os"),
     "run_study": lambda one, p, m: panther.run_study({"name": "x", "table": TABLE, "features": {"lab": one}}),
     "EmbeddingScaler": lambda one, p, m: EmbeddingScaler().fit_transform(one),
     "EmbeddingClassifier": lambda one, p, m: EmbeddingClassifier().fit(one, Y > 5),
-    "EmbeddingClassifier.predict": lambda one, p, m: EmbeddingClassifier().fit(X, Y > 5).predict(one),
-    "EmbeddingRegressor": lambda one, p, m: EmbeddingRegressor().fit(one, Y),
-    "EmbeddingCox": lambda one, p, m: EmbeddingCox().fit(one, Y),
     "SiteKFold": lambda one, p, m: list(SiteKFold(2).split(one, Y > 5, NAMES)),
 }
 

@@ -5,8 +5,6 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
 
 import panther
 from panther.errors import InputError, check_whole, plain
@@ -49,12 +47,6 @@ def test_studies_and_splits():
     results = panther.run_study({**study, **grid, "methods": [{"name": "panther", "steps": N(2)}]})
     assert set(results.metrics["n_prototypes"]) == {2, 3}
     assert len(panther.make_splits(TABLE, k=N(4), seed=N(0), label="subtype")) == 4
-
-
-def test_a_grid_search_over_a_range():
-    pipeline = make_pipeline(panther.Panther(), panther.EmbeddingClassifier())
-    search = GridSearchCV(pipeline, {"panther__n_prototypes": np.arange(2, 4)}, cv=2, error_score="raise")
-    assert search.fit(list(BAGS.values()), TABLE["subtype"]).best_params_["panther__n_prototypes"] in (2, 3)
 
 
 @pytest.mark.parametrize("value", [True, np.True_, 3.0, np.float64(3), np.array(3), "3", None])

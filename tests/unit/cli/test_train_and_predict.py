@@ -62,14 +62,6 @@ def test_without_a_table_slides_are_predicted_with_a_note(panther, here):
     assert "`--table`" in err
 
 
-def test_patients_are_read_from_tcga_names_without_a_table(panther, here, tmp_path):
-    for number, source in enumerate(sorted((here / "features").glob("*.npy"))[:6]):
-        (tmp_path / f"TCGA-AA-000{number // 2}-01Z-00-DX{number % 2 + 1}.npy").write_bytes(source.read_bytes())
-    out, _ = panther("predict", "patient.model", tmp_path, "-o", "tcga.csv", "-j", 1)
-    assert "3 predictions, one per patient" in out
-    assert [row["sample"] for row in rows_of(here / "tcga.csv")] == [f"TCGA-AA-000{n}" for n in range(3)]
-
-
 def test_a_table_with_the_outcome_scores_the_predictions(panther, here):
     given = ("--table", "table.csv", "--split", "test", "-o", "test.csv", "--metrics", "scores.json", "-j", 1)
     out, _ = panther("predict", "patient.model", "features", *given, "--json")
@@ -129,7 +121,6 @@ def test_a_table_without_the_outcome_gives_predictions_and_a_note(panther, here)
     [
         (("--label", "subtype"), {"subtype": "Low"}, "10 rows were not scored: another subtype (Low)"),
         (("--time", "weeks", "--event", "died"), {"weeks": "0"}, "10 rows were not scored: weeks = 0"),
-        (("--value", "weeks"), {"weeks": ""}, "10 rows were not scored: no weeks"),
         (("--labels", "died"), {"died": ""}, "10 rows were not scored: none of died"),
     ],
 )
@@ -166,22 +157,8 @@ def test_a_model_is_recognised_by_inspect_and_where_prototypes_are_expected(pant
     assert "patient.model: holds a model of this package, not prototypes" in err
     (here / "m.safetensors").write_bytes((here / "patient.model").read_bytes())
     assert "model" in panther("inspect", "m.safetensors")[0].split()
-    told = strict_json(panther("inspect", "table.csv", "--json")[0])["files"]["table.csv"]
-    assert (told["kind"], told["slides"], told["patients"]) == ("table of slides", 40, 30)
-
-
-def test_scores_on_one_class_are_called_its_recall(panther, here):
-    rows = pd.read_csv("table.csv", dtype=str)
-    rows[rows["subtype"] == "low"].to_csv("low.csv", index=False)
-    _, err = panther("predict", "patient.model", "features", "--table", "low.csv", "-o", "low_predictions.csv", "-j", 1)
-    assert "all 15 samples are of class low: the scores are the recall" in err
-
-
-def test_the_unit_can_be_chosen_and_a_change_is_noted(panther, here):
-    given = ("--table", "table.csv", "-o", "slides.csv", "-j", 1, "--level", "slide")
-    out, err = panther("predict", "patient.model", "features", *given)
-    assert "40 predictions, one per slide" in out
-    assert "trained on patients, but predicts slides" in err
+    about = strict_json(panther("inspect", "table.csv", "--json")[0])["files"]["table.csv"]
+    assert (about["kind"], about["slides"], about["patients"]) == ("table of slides", 40, 30)
 
 
 def test_a_model_file_with_an_invalid_task_is_named(panther, here):

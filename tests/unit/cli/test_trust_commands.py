@@ -20,38 +20,11 @@ def cohort(tmp_path_factory) -> Path:
 def prototypes(cohort, panther):
     path = cohort / "prototypes.safetensors"
     if not path.exists():
-        panther(
-            "prototypes", cohort / "features", "-C", "auto", "--range", "2:12", "--sample", 4000, "-o", path, "-j", 1
-        )
+        auto = ("-C", "auto", "--range", "2:12", "--sample", 4000)
+        out, err = panther("prototypes", cohort / "features", *auto, "-o", path, "-j", 1)
+        assert out.startswith("5 prototypes")
+        assert "C = 5: the largest number whose prototypes come back" in err
     return path
-
-
-@pytest.mark.slow
-def test_auto_finds_the_five_tissues_and_gives_the_reason(cohort, panther, tmp_path):
-    out, err = panther(
-        "prototypes",
-        cohort / "features",
-        "-C",
-        "auto",
-        "--range",
-        "2:12",
-        "--sample",
-        4000,
-        "-o",
-        tmp_path / "p.safetensors",
-    )
-    assert out.startswith("5 prototypes")
-    assert "C = 5: the largest number whose prototypes come back" in err
-    assert "What more buys: C = 12" in err
-
-
-@pytest.mark.slow
-def test_choose_c_prints_a_table_json_and_a_picture(cohort, panther, tmp_path):
-    out, _ = panther("choose-c", cohort / "features", "--range", "3:8", "--sample", 3000, "--plot", tmp_path / "c.png")
-    assert "->  5" in out
-    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
-    out, _ = panther("choose-c", cohort / "features", "--range", "3:8", "--sample", 3000, "--json")
-    assert strict_json(out)["recommended"] == 5
 
 
 def test_compare_prototypes_reports_splits_in_text_json_and_a_picture(cohort, prototypes, panther, tmp_path):

@@ -37,13 +37,13 @@ def test_the_help_has_its_panels_in_the_order_of_the_work():
 # Options that take different things, and why that is one meaning.
 SAME_MEANING = {
     "--on": "retrieval judges several ways beside each other",
-    "--dtype": "convert may keep the type, and knows float64",
+    "--dtype": "convert may keep the type, and knows float64; slides writes two types",
     "--n-prototypes": "train takes a number, prototypes also auto",
     "--prototypes": "view takes several, to compare them",
     "--model": "view takes several, to compare them",
     "--embeddings": "predict takes several, each with the name that the model has for it",
     "--set": "slides takes settings of --tissue, in Python a dictionary",
-    "--workers": "view and tissue-classifier run on this machine",
+    "--workers": "view runs on this machine",
     "--maps": "report takes the folder that the others write, or with --no-maps do not",
 }
 
@@ -66,7 +66,7 @@ def test_an_option_takes_the_same_kind_of_value_everywhere():
 
 def test_an_available_gpu_is_used_by_default():
     defaults = {c: known["--device"].field_info.default for c, known in OPTIONS.items() if "--device" in known}
-    assert {"embed", "prototypes", "train", "slides", "tissue-classifier"} <= set(defaults)
+    assert {"embed", "prototypes", "train", "slides"} <= set(defaults)
     assert set(defaults.values()) == {"auto"}
 
 

@@ -90,7 +90,7 @@ def test_maps_and_the_viewer_draw_pieces_on_their_slide(job, tmp_path):
     prototypes = panther.fit_prototypes(pieces_of(job), n_prototypes=2)
     maps = panther.make_map(pieces_of(job), prototypes, slides=job.parent, slide_mpp=0.5)
     assert set(maps) == {f"a_piece{k}" for k in (1, 2, 3, 4)}
-    one = panther.make_map(job.parent / "a.tif", prototypes, features=pieces_of(job), slide_mpp=0.5)
+    one = panther.make_map(pieces_of(job), prototypes, slides=job.parent / "a.tif", slide_mpp=0.5)
     assert set(one) == set(maps)
     assert set(find_contents(job).slides) == {"a"}  # the whole slide is shown once
     shown = find_contents(pieces_of(job), Inputs(slides=job.parent)).slides

@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 import panther
 from mixture_bags import mixture_bag
 from panther import EmbeddingClassifier, EmbeddingScaler, InputError, Panther
-from storage.layouts import features, trident, write
+from storage.layouts import trident
 
 
 @pytest.fixture
@@ -109,21 +109,6 @@ def test_invalid_bags_are_refused(bags, bad):
         model.transform([bad])
     with pytest.raises(InputError, match="5-dimensional but the prototypes expect 6"):
         model.transform([torch.zeros(3, 5)])
-
-
-def test_coordinates_of_a_bag_are_an_array_that_is_read_on_access(tmp_path):
-    x, coords = features()
-    path = write(tmp_path, "TRIDENT h5", x, coords)
-    bag = panther.open_bag(path)
-    assert isinstance(bag.coords, np.ndarray)
-    np.testing.assert_array_equal(bag.coords, coords)
-    assert bag.coords is bag.coords  # read once
-    lazy = panther.open_bag(path)
-    path.unlink()
-    with pytest.raises(OSError, match="No such file"):
-        _ = lazy.coords
-    np.save(tmp_path / "plain.npy", x)
-    assert panther.open_bag(tmp_path / "plain.npy").coords is None
 
 
 def test_the_order_of_the_bags_does_not_matter(bags):

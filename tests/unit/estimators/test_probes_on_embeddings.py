@@ -3,10 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 from panther import EmbeddingClassifier, EmbeddingCox, EmbeddingScaler, InputError, Panther
@@ -102,17 +99,6 @@ def test_follow_up_may_be_the_structured_array_of_scikit_survival(time):
     assert model.score(x, y) == same.score(x, plain)
     with pytest.raises(InputError, match="expected an event"):
         EmbeddingCox().fit(x, y[["Survival"]])
-
-
-def test_probes_are_scikit_learn_estimators(cohort):
-    bags, labels = cohort
-    rows = Panther(4, random_state=0).fit_transform(bags)
-    for model in (EmbeddingScaler("balanced", 4), EmbeddingClassifier(random_state=3), EmbeddingCox()):
-        assert clone(model).get_params() == model.get_params()
-    with pytest.raises(NotFittedError):
-        EmbeddingClassifier().predict(rows)
-    search = GridSearchCV(EmbeddingClassifier(), {"scaling": ["share-weighted", "balanced"]}, cv=3).fit(rows, labels)
-    assert search.best_score_ > 0.7
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,9 @@ from PIL import Image
 
 from cli.running import strict_json
 from panther import attribute
-from panther.charts.prototypes import swarm_offsets
 from panther.cohort.load import load_cohort
 from panther.errors import InputError
 from panther.explain.attribution import against_the_others
-from panther.explain.attribution.draw import patch_values
 from panther.models.fitting import TrainingRecipe, train_model
 from panther.models.model import save_model
 from panther.models.predict import predict_bags
@@ -56,27 +54,6 @@ def trained(tmp_path_factory):
 def embedded(model, trained):
     assert model.prototypes is not None
     return np.asarray(embed_cohort(trained.bags, model.prototypes, model.method.name, **model.method.options).vectors)
-
-
-def test_a_probe_is_attributed_by_its_weights_and_adds_up_to_what_it_predicts(trained):
-    model = trained(scaling=Named(name="balanced"))
-    found = attribute(model, trained.bags)
-    assert (found.kind, found.failures, found.sampling_error) == ("exact", {}, None)
-    x = embedded(model, trained).astype(float)
-    weight = model.network.network.weight.detach().numpy().astype(float) / model.scaler.scale.numpy()
-    weight = weight - weight[::-1]  # two classes: the log-odds of each
-    width = x.shape[1] // 4  # pi, mu, Sigma of a prototype
-    dim = (width - 1) // 2
-    share = (x - x.mean(0))[:, None] * weight  # (n, K, D)
-    p = found.players.index((2, "mu"))
-    expected = share[..., 2 * width + 1 : 2 * width + 1 + dim].sum(-1)
-    np.testing.assert_allclose(found.contributions[..., p], expected, atol=1e-5)
-    log = np.log(predict_bags(model, trained.bags)[1]["probabilities"])
-    change = found.contributions.sum(2) + found.baseline
-    np.testing.assert_allclose(change, np.stack([log[:, 0] - log[:, 1], log[:, 1] - log[:, 0]], 1), atol=1e-4)
-    assert np.abs(found.contributions).mean((0, 2)).min() > 1e-3  # also of the class that the probe fixes at 0
-    assert found.gap < 1e-6
-    np.testing.assert_allclose(found.contributions.sum(2), found.by_prototype().sum(2))
 
 
 def test_a_probe_on_share_weighted_mixtures_is_attributed_exactly_too(trained):
@@ -142,14 +119,6 @@ def test_models_without_a_part_for_each_prototype_are_refused(trained):
         attribute(trained(head=Named(name="mlp")), trained.bags, kind="exact")
     with pytest.raises(InputError, match=r"^kind: found 'magic'"):
         attribute(trained(), trained.bags, kind="magic")
-
-
-def test_a_patch_has_the_mean_contribution_of_its_prototypes_and_dots_do_not_overlap():
-    rows = np.array([[1.0, 0, 0], [0, 0.5, 0.5]])
-    np.testing.assert_allclose(patch_values(rows, np.array([0.3, -0.2, 0.4])), [0.3, 0.1])
-    offset = swarm_offsets(np.array([1.0, 1.0, 1.0, 5.0]), 0.5)
-    assert (len(set(offset[:3])), offset[3]) == (3, 0)
-    assert np.abs(swarm_offsets(np.zeros(500), 1.0)).max() <= 0.38
 
 
 def coordinates(trained, folder):

@@ -9,7 +9,6 @@ import pytest
 import torch
 from known_regions import COLOURS, SIDE, contents, csv_rows, tissue_at, write_bag, write_slide
 from PIL import Image
-from sklearn.metrics import adjusted_rand_score
 
 from cli.running import strict_json
 from panther.explain import as_names
@@ -62,15 +61,12 @@ def compare(folder, run):
 
 def test_prototypes_get_the_classes_they_were_made_from(folder, compare):
     content, out, _ = compare(*CLASSIFIER, "--slides", "s.tif", "--max-side", 300)
-    for key in ("class", "class_of_centroid"):
-        assert [row[key] for row in content["prototypes"]] == list(CLASSES)
+    assert [row["class"] for row in content["prototypes"]] == list(CLASSES)
     assert content["agreement"]["accuracy"] > 0.95
     assert as_names(folder / "a" / "names.suggested.yaml", 3) == dict(enumerate(CLASSES))
     rows = csv_rows(folder / "a" / "confusion.csv")
     shares = np.array([[float(row[f"share {name}"]) for name in ("band", "disc", "nest")] for row in rows])
-    np.testing.assert_allclose(shares.sum(1), 1)
-    assert shares.argmax(1).tolist() == [1, 2, 0]
-    assert {row["class"] for row in csv_rows(folder / "a" / "classes.csv")} == set(CLASSES)
+    assert (shares.sum(1).round(9).tolist(), shares.argmax(1).tolist()) == ([1] * 3, [1, 2, 0])
     assert list(contents(folder / "a")) == [
         "classes.csv", "concordance.json", "concordance.png", "confusion.csv", "names.suggested.yaml", "prototypes.csv",
         "s.classes.png", "slides.csv",
@@ -120,22 +116,16 @@ def test_names_decide_which_prototypes_are_tumour_before_the_classes_do(compare)
         assert content["tumour_prototypes"] == expected
 
 
-def test_the_reason_of_the_last_failure_is_reported_where_no_slide_can_be_drawn(folder, run):
+def test_a_folder_goes_on_after_a_bad_slide_and_slides_without_coordinates_are_counted(folder, run):
     Path("f").mkdir()
     shutil.copy("s.h5", "f/s.h5")
     write_bag(folder / "f" / "empty.h5", np.zeros((0, 3)), np.zeros((0, 2), int))  # fails when it is counted
     Path("images").mkdir()
-    Path("images/s.tif").write_bytes(b"no image")  # fails when it is drawn
+    Path("images/s.tif").write_bytes(b"no image")  # fails when it is drawn, the last failure
     _, err = run("concordance", "f", *USUAL[2:], "-o", "a", *CLASSIFIER, "--slides", "images", code=2)
     assert "s.tif" in err
     assert "zero patches" not in err
-
-
-def test_a_folder_goes_on_after_a_bad_slide_and_slides_without_coordinates_are_counted(folder, run):
-    Path("f").mkdir()
-    shutil.copy("s.h5", "f/s.h5")
     write_bag(folder / "f" / "bare.h5", COLOURS[[1, 2]] / 10.0, None)
-    write_bag(folder / "f" / "empty.h5", np.zeros((0, 3)), np.zeros((0, 2), int))
     out, _ = run("concordance", "f", *USUAL[2:], "-o", "a", *NEST, "--json", "--max-side", 100, code=1)
     content = json.loads(out)
     assert [slide["slide"] for slide in content["slides"]] == ["bare", "s"]
@@ -150,17 +140,13 @@ def test_impossible_requests_are_refused(folder, refused):
         ("classifier: ", *CLASSIFIER, *LABELS),
         ("positive: found tumour", *CLASSIFIER, "--positive", "tumour"),
         ("positive: ", *CLASSIFIER, "--positive", "band,disc,nest"),
-        ("class-from", *CLASSIFIER, "--class-from", "eye"),
-        ("class-from: ", *LABELS, "--class-from", "centroid"),
         ("p.safetensors", "--classifier", "p.safetensors"),
     ):
         refused(culprit, *USUAL, *more)
+    Path("labels.csv").write_text("slide_id,x,y,label\ns,1,1,a\ns,2,2,b\n")
+    refused("labels.csv", *USUAL, *LABELS)
     save_prototypes(Prototypes(torch.zeros(2, 3), encoder="uni"), folder / "p.safetensors")
     refused("'uni'", *USUAL, *CLASSIFIER)
-    Path("labels.csv").write_text("slide_id,x,y,label\ns,1,1,a\ns,2,2,b\n")
-    save_prototypes(Prototypes(torch.zeros(2, 3), encoder="mean"), folder / "p.safetensors")
-    refused("labels.csv", *USUAL, *LABELS)
-    refused("encoder: ", "tissue-classifier", "tiles", "--encoder", "uni")
 
 
 TILE = 224
@@ -198,7 +184,8 @@ def test_a_mosaic_of_real_tumour_and_lung_is_told_apart_by_prototypes_that_never
         (tmp_path / "tiles" / name).mkdir(parents=True)
         for file in files[:6]:
             shutil.copy(file, tmp_path / "tiles" / name)
-    run("tissue-classifier", "tiles", "-o", "classifier.safetensors", "-j", 1, "--folds", 2)
+    run("slides", "tiles", "-o", "job", "--encoder", "lite0", "-j", 1)
+    run("tissue-classifier", "job/tiles/features_lite0", "-o", "classifier.safetensors", "--folds", 2)
     corners, classes = write_mosaic(tmp_path / "m.tif", ["nnnnn", "nsssn", "nsssn", "nnnnn"], pools)
     with open_slide(tmp_path / "m.tif") as slide, Pipeline(load_encoder("lite0")) as pipeline:
         spec = patch_spec(slide, TILE, 0.5)
@@ -215,9 +202,6 @@ def test_a_mosaic_of_real_tumour_and_lung_is_told_apart_by_prototypes_that_never
     run(*common, "--patch-labels", "truth.csv", "--no-maps")
     agreement = written()["agreement"]
     assert agreement["accuracy"] >= 0.85
-    counts = np.array(agreement["table"])
-    truth, named = (np.repeat(axis.ravel(), counts.ravel()) for axis in np.indices(counts.shape))
-    assert agreement["ari_named"] == pytest.approx(adjusted_rand_score(truth, named))
 
 
 def test_notes_and_colours_of_the_names_are_kept(compare):

@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from known_regions import contents
 
 import panther
@@ -76,11 +75,3 @@ def test_a_network_on_another_device_gives_the_same_attention_and_stays_where_it
     here, elsewhere = attention(bag, model), attention(bag, model, ELSEWHERE)
     np.testing.assert_array_equal(here.weights, elsewhere.weights)
     assert model.network is module
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-@pytest.mark.parametrize("make", [draw, describe, compare, attribute])
-def test_a_missing_gpu_is_refused_and_nothing_is_written(slide, tmp_path, make):
-    with pytest.raises(panther.InputError, match=r"^device: cuda"):
-        make(slide, tmp_path / "out", "cuda")
-    assert not (tmp_path / "out").exists()

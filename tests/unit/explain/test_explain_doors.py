@@ -7,7 +7,6 @@ import pytest
 from known_regions import SIDE, tissue_at
 
 import panther
-from panther.errors import InputError
 
 
 def parts(slide):
@@ -32,25 +31,12 @@ def test_maps_are_written_where_they_are_asked_for_and_workers_write_the_same_by
     bag, prototypes = parts(slide)
     found = panther.make_map([bag], prototypes, output=tmp_path / "a", formats=["png"])
     panther.make_map(slide / "s.h5", prototypes, output=tmp_path / "b", formats=["png"], workers=2)
-    assert [file.name for file in found.slides[0].files] == [
-        "s.map.png",
-        "s.side_by_side.png",
-        "s.neighbours.png",
-        "s.overlay.png",
-    ]
+    names = [f"s.{name}.png" for name in ("map", "side_by_side", "neighbours", "overlay")]
+    assert [file.name for file in found.slides[0].files] == names
     for file in found.slides[0].files:
         assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
     with pytest.raises(KeyError, match="written to files"):
         found["s"]
-
-
-def test_one_image_finds_its_features_among_others(slide, tmp_path):
-    for name in ("s", "t"):
-        (tmp_path / f"{name}.h5").write_bytes((slide / "s.h5").read_bytes())
-    assert list(panther.make_map(tmp_path, slide / "p.safetensors", slides=slide / "s.tif")) == ["s"]
-    (tmp_path / "s.h5").rename(tmp_path / "u.h5")
-    with pytest.raises(InputError, match="none of the 2 feature files is of the slide s"):
-        panther.make_map(tmp_path, slide / "p.safetensors", slides=slide / "s.tif")
 
 
 def test_an_atlas_of_bags_and_a_data_frame_equals_that_of_files(slide, tmp_path):

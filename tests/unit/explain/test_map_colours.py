@@ -77,15 +77,6 @@ def test_no_slide_can_take_a_colour_to_another(count):
     assert relief(200) == min(RELIEF.values())
 
 
-@pytest.mark.parametrize("count", [8, 32])
-def test_the_tissue_is_still_seen_through_the_colours(picture, count):
-    found = mapped(picture, count, Paint())
-    mine = np.isin(found.index, np.flatnonzero(found.labels == 3))
-    grey = picture[mine].mean(1)
-    assert np.corrcoef(map_pixels(found)[mine].mean(1), grey)[0, 1] > 0.85
-    assert map_pixels(found)[mine].mean(1).std() > relief(count) / 4
-
-
 def test_values_are_read_off_the_colour_bar(picture):
     found = mapped(picture, 2, Paint())
     values = np.random.default_rng(0).random(len(found.grid.cells)).astype(np.float32)

@@ -54,22 +54,10 @@ def test_pictures_and_regions_are_written_and_the_same_bytes_again(folder):
     assert classes == {"C0", "C1 nest, 1 & <2>", "C2"}
 
 
-def test_a_slide_finds_its_features_and_gives_the_same_map(folder):
-    common = ("-p", "p.safetensors", "--max-side", 200)
-    invoke("s.h5", *common, "--slides", "s.tif", "-o", "a")
-    (folder / "feats").mkdir()
-    (folder / "s.h5").rename(folder / "feats" / "s.h5")
-    invoke("s.tif", *common, "--features", "feats", "-o", "b")
-    assert contents(folder / "a") == contents(folder / "b")
-    (folder / "s.tif").rename(folder / "other.tif")
-    assert "other.tif" in invoke("feats/s.h5", *common, "--slides", "other.tif", "-o", "a").stderr  # another name
-
-
 @pytest.mark.parametrize("how", [("--method", "ot"), ("--method", "h2t"), ("--method", "protocounts"), ("--preset", "published-code")])  # fmt: skip
 def test_other_assignments_are_mapped_too(folder, how):
-    told = json.loads(invoke("s.h5", "-p", "p.safetensors", "-o", "m", *how, "--json", "--max-side", 100).stdout)
-    assert sum(told["slides"][0]["weights"].values()) == pytest.approx(1, abs=1e-5)
-    assert not any("tif" in file for file in told["slides"][0]["files"])
+    result = json.loads(invoke("s.h5", "-p", "p.safetensors", "-o", "m", *how, "--json", "--max-side", 100).stdout)
+    assert sum(result["slides"][0]["weights"].values()) == pytest.approx(1, abs=1e-5)
 
 
 def test_a_folder_goes_on_after_a_bad_slide_and_notes_what_is_missing(folder):
@@ -80,10 +68,10 @@ def test_a_folder_goes_on_after_a_bad_slide_and_notes_what_is_missing(folder):
     (folder / "slides").mkdir()
     (folder / "s.tif").rename(folder / "slides" / "s.tif")
     result = invoke("f", "-p", "p.safetensors", "-o", "m", "--slides", "slides", "--json", "--max-side", 100, code=1)
-    told = json.loads(result.stdout)
-    assert [one["slide"] for one in told["slides"]] == ["other", "s"]
-    assert "zero patches" in told["failures"]["zero"]
-    assert any(note.startswith("other: no slide image") for note in told["notes"])
+    content = json.loads(result.stdout)
+    assert [one["slide"] for one in content["slides"]] == ["other", "s"]
+    assert "zero patches" in content["failures"]["zero"]
+    assert any(note.startswith("other: no slide image") for note in content["notes"])
 
 
 def test_a_table_of_resolutions_goes_before_the_tags(folder):
@@ -117,7 +105,6 @@ def test_impossible_requests_are_refused(folder, refused):
         ("'preset'", *usual, "--method", "ot", "--preset", "paper"),
         ("method: ", *usual, "--method", "deepsets"),
         ("none.geojson", *usual, "--contours", "none.geojson"),
-        ("s.tif", "s.tif", "-p", "p.safetensors"),
         ("different encoders", "s.h5", "-p", "uni.safetensors"),
         ("3-dimensional", "s.h5", "-p", "wide.safetensors"),
         ("no coordinates", "c.npy", *usual[1:]),
@@ -138,21 +125,6 @@ def test_micrometres_without_the_image_give_a_picture_and_a_note(folder):
     invoke("u.h5", "-p", "p.safetensors", "-o", "m", "--slides", "s.tif")
     (feature,) = json.loads((folder / "m" / "u.geojson").read_text())["features"]
     assert sorted(map(tuple, feature["geometry"]["coordinates"][0]))[-1] == (120, 60)  # 30 um are 60 pixels
-
-
-def test_the_background_is_grey_unless_another_is_asked_for(folder):
-    arguments = ("s.h5", "-p", "p.safetensors", "--slides", "s.tif", "--max-side", 300, "--formats", "png")
-    looks = {
-        "default": (),
-        "grey": ("--background", "grey"),
-        "colour": ("--background", "colour"),
-        "flat": ("--opacity", 1),
-    }
-    for name, more in looks.items():
-        invoke(*arguments, "-o", name, *more)
-    pictures = {name: (folder / name / "s.map.png").read_bytes() for name in looks}
-    assert pictures["default"] == pictures["grey"]
-    assert len(set(pictures.values())) == 3
 
 
 def test_colours_and_groups_of_the_names_file_are_those_of_map_regions_and_atlas(tmp_path):

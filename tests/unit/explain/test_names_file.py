@@ -26,8 +26,6 @@ WRITTEN = {
     "flow.yaml": 'C2: {name: tumour, note: "crushed, mostly", colour: "#aabbcc", group: stroma}\nC0: fat\n',
     "block.yaml": "C2:\n  name: tumour\n  note: crushed, mostly\n  color: aabbcc\n  group: stroma\n  seen: [a, b]\nC0: fat\n",
     "n.json": '{"C2": {"name": "tumour", "note": "crushed, mostly", "colour": "#ABC", "group": "stroma"}, "C0": "fat"}',
-    "n.csv": 'prototype,name,note,colour,group\nC2,tumour,"crushed, mostly",#aabbcc,stroma\nC0,fat\n',
-    "n.tsv": "id\tname\tgroup\tnote\tcolor\twho\n2\ttumour\tstroma\tcrushed, mostly\t#abc\tme\nC0\tfat\n",
 }
 
 
@@ -38,50 +36,37 @@ def test_names_may_have_notes_colours_and_groups(tmp_path, name):
     assert as_names(tmp_path / name, 4) == {2: "tumour", 0: "fat"}
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("n.yaml", "C2: tumour, solid\nC0: no\n3:\n"),
-        ("n.yml", '{"c2": "tumour, solid", "0": "no"}'),
-        ("n.csv", "prototype,name\nC2,tumour, solid\nC0,no\n"),
-        ("n.tsv", "C2\ttumour, solid\nC0\tno\n"),
-    ],
-)
-def test_names_may_hold_commas_and_words_of_yaml(name, text):
-    assert parse_namings(Path(name), text, 4) == {2: Naming("tumour, solid"), 0: Naming("no")}
-
-
-def test_a_dictionary_may_hold_both():
+@pytest.mark.parametrize("text", ["C2: tumour, solid\nC0: no\n3:\n", '{"c2": "tumour, solid", "0": "no"}'])
+def test_names_may_hold_commas_and_words_of_yaml(text):
+    assert parse_namings(Path("n.yaml"), text, 4) == {2: Naming("tumour, solid"), 0: Naming("no")}
     assert as_names({1: "fat", 2: FULL}, 3) == {1: "fat", 2: "tumour"}
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("text", "culprit"),
     [
-        ("n.yaml", "C9: tumour", "'C9'"),
-        ("n.yaml", "tumour: C2", "'tumour'"),
-        ("n.yaml", "C1: a\nc1: b", "C1.*twice"),
-        ("n.yaml", "- a\n- b", "no names"),
-        ("n.yaml", "C1: [a, b]", "is not text"),
-        ("n.yaml", "C1: 'a", "YAML"),
-        ("n.yaml", "C1: {name: [a]}", "C1 is not text"),
-        ("n.yaml", "C1: {colour: blue}", "C1: 'blue' is no colour"),
-        ("n.yaml", "C1: {colour: '#abc', color: '#abd'}", "has its colour twice"),
-        ("n.yaml", "? [a]\n: b", "is not text"),
-        ("n.yaml", "C1: " + "[" * 5000, "YAML"),
-        ("n.csv", "prototype,name,note\nC1,a,b,c\n", "'C1'"),
-        ("n.csv", "C1\n", "'C1'"),
-        ("n.csv", f"C1,{'a' * 200_000}\n", "n.csv"),
+        ("C9: tumour", "'C9'"),
+        ("tumour: C2", "'tumour'"),
+        ("C1: a\nc1: b", "C1.*twice"),
+        ("- a\n- b", "no names"),
+        ("C1: [a, b]", "is not text"),
+        ("C1: 'a", "YAML"),
+        ("C1: {name: [a]}", "C1.*is not text"),
+        ("C1: {colour: blue}", "C1: 'blue' is no colour"),
+        ("C1: {colour: '#abc', color: '#abd'}", "has its colour twice"),
+        ("? [a]\n: b", "is not text"),
+        ("C1: " + "[" * 5000, "YAML"),
+        ("prototype,name\nC1,a\n", r"n\.yaml"),
     ],
 )
-def test_files_that_make_no_sense_are_refused(name, text, told):
-    with pytest.raises(InputError, match=told):
-        parse_namings(Path(name), text, 4)
+def test_files_that_make_no_sense_are_refused(text, culprit):
+    with pytest.raises(InputError, match=culprit):
+        parse_namings(Path("n.yaml"), text, 4)
 
 
 def test_a_group_has_one_colour():
-    given = {1: Naming(group="stroma"), 2: Naming(group="fat"), 3: Naming(colour="#000000", group="stroma"), 4: Naming(group="fat")}  # fmt: skip
-    assert colours(given, 6) == [colour(0), "#000000", colour(2), "#000000", colour(2), colour(5)]
+    namings = {1: Naming(group="stroma"), 2: Naming(group="fat"), 3: Naming(colour="#000000", group="stroma"), 4: Naming(group="fat")}  # fmt: skip
+    assert colours(namings, 6) == [colour(0), "#000000", colour(2), "#000000", colour(2), colour(5)]
     assert titles({1: Naming("loose", group="stroma"), 2: Naming(group="fat")}, 3) == ["C0", "C1 loose (stroma)", "C2 (fat)"]  # fmt: skip
 
 
@@ -107,18 +92,16 @@ def test_what_is_not_changed_stays_as_it_was_written():
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    "text",
     [
-        *(("n.yaml", text) for text in ("C1: &a x\nC2: *a\n", "C0: a\n...\n", "C9: a\n", "C1: [a]", "\x00", "C1: 'a")),
-        ("n.yaml", COMMENTED),  # an entry of several lines
-        ("n.yaml", "C1: {name: b, seen: x}"),  # a field of others
-        ("n.json", '{"C0": "a"}'),
-        ("n.csv", "C1,a\n"),
+        *("C1: &a x\nC2: *a\n", "C0: a\n...\n", "C9: a\n", "C1: [a]", "\x00", "C1: 'a", '{"C0": "a"}'),
+        COMMENTED,  # an entry of several lines
+        "C1: {name: b, seen: x}",  # a field of others
     ],
 )
-def test_a_file_that_would_be_harmed_or_cannot_be_read_is_refused(name, text):
-    with pytest.raises(InputError, match=rf"{name}"):
-        changed_text(Path(name), text, 1, {"name": "new"}, 5)
+def test_a_file_that_would_be_harmed_or_cannot_be_read_is_refused(text):
+    with pytest.raises(InputError, match=r"n\.yaml"):
+        changed_text(Path("n.yaml"), text, 1, {"name": "new"}, 5)
 
 
 TEXTS = st.text(max_size=30) | st.sampled_from(
@@ -150,10 +133,10 @@ def test_whatever_is_written_is_read_again(text, steps):
 
 
 def test_a_note_keeps_its_lines_and_everything_else_is_one():
-    said = "\n crushed,\tmostly \r\n\r\n- ask K.: why?\x0b\n\n"
+    text = "\n crushed,\tmostly \r\n\r\n- ask K.: why?\x0b\n\n"
     kept = "crushed, mostly\n\n- ask K.: why?"
-    assert plain_field("note", said) == plain_field("note", kept) == kept
-    assert plain_field("name", said) == "crushed, mostly - ask K.: why?"
+    assert plain_field("note", text) == plain_field("note", kept) == kept
+    assert plain_field("name", text) == "crushed, mostly - ask K.: why?"
     text = changed_text(Path("n.yaml"), "", 1, {"name": "nest", "note": kept}, 3)
     assert parse_namings(Path("n.yaml"), text, 3) == {1: Naming("nest", kept)}
     assert parse_namings(Path("n.yaml"), COMMENTED.replace(">", "|"), 4)[1].note == "long text\nhere"
@@ -161,7 +144,7 @@ def test_a_note_keeps_its_lines_and_everything_else_is_one():
 
 @given(TEXTS)
 def test_hostile_text_becomes_one_line(text):
-    found = plain(text)
-    assert len(found.splitlines()) <= 1
-    assert plain(found) == found
-    assert parse_namings(Path("n.yaml"), f"C0: {entry(Naming(found, found))}\n", 1).get(0, Naming()) == Naming(found, found)  # fmt: skip
+    line = plain(text)
+    assert len(line.splitlines()) <= 1
+    assert plain(line) == line
+    assert parse_namings(Path("n.yaml"), f"C0: {entry(Naming(line, line))}\n", 1).get(0, Naming()) == Naming(line, line)

@@ -30,9 +30,6 @@ def test_the_palette_is_what_its_rule_gives_and_a_shorter_one_is_its_beginning(r
 
 def test_colours_begin_anew_after_the_last():
     assert [colour(c) for c in (0, 63, 64, 130)] == [PALETTE[0], PALETTE[63], PALETTE[0], PALETTE[2]]
-    assert [f"#{r:02X}{g:02X}{b:02X}" for r, g, b in rgb_values([colour(c) for c in range(70)]).tolist()] == [
-        colour(c) for c in range(70)
-    ]
 
 
 @pytest.mark.parametrize(("count", "least"), [(16, 0.07), (32, 0.05), (64, 0.035)])

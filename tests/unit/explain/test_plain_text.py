@@ -1,14 +1,9 @@
 """Users' texts are drawn literally: a name that looks like a broken formula stops no figure."""
 
-import importlib
-import inspect
-import pkgutil
-
 import numpy as np
 import pytest
 from matplotlib.text import Text
 
-import panther.explain
 from panther.charts.style import save
 from panther.cohort.targets import Survival
 from panther.explain import kaplan_meier
@@ -54,15 +49,3 @@ def test_a_broken_formula_in_users_texts_is_drawn_literally(make, tmp_path):
     figure.savefig(tmp_path / "theirs.png")
     save(figure, tmp_path / "ours.svg")
     assert BROKEN in (tmp_path / "ours.svg").read_text()
-
-
-def test_every_drawing_function_writes_texts_literally():
-    names = [one.name for one in pkgutil.walk_packages(panther.explain.__path__, "panther.explain.")]
-    drawing = {
-        name: value
-        for module in map(importlib.import_module, names)
-        for name, value in vars(module).items()
-        if name.startswith("draw_") and value.__module__ == module.__name__
-    }
-    # those of `plain_text` are wrapped, the others call `panther.charts`, whose charts have a test like this
-    assert {name for name, value in drawing.items() if inspect.unwrap(value) is value} == set(BY_CHARTS)

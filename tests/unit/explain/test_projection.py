@@ -29,13 +29,6 @@ def test_components_are_those_of_the_singular_value_decomposition(cloud, monkeyp
     assert axes == (f"PC 1 ({shares[0]:.0%})", f"PC 2 ({shares[1]:.0%})")
 
 
-def test_a_memory_map_of_single_precision_is_good_enough(cloud, monkeypatch):
-    monkeypatch.setattr(projection, "SMALL", 2)
-    position, _ = principal_components(cloud.astype(np.float32))
-    expected, _ = by_svd(cloud)
-    np.testing.assert_allclose(np.abs(position), np.abs(expected), rtol=1e-3, atol=1e-3)
-
-
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_few_points_have_finite_positions(cloud, count):
     position, axes = principal_components(cloud[:count])

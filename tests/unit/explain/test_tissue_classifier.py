@@ -10,9 +10,7 @@ from sklearn.metrics import accuracy_score, recall_score
 from panther.errors import InputError
 from panther.explain.concordance.tissue_classifier import (
     LabelledTiles,
-    find_images,
     fit_classifier,
-    holds_features,
     load_classifier,
     read_features,
     save_classifier,
@@ -31,16 +29,16 @@ def tiles(n=40, d=10, k=3, spread=2.0, seed=0):
 
 
 def test_probabilities_are_those_of_a_logistic_regression_on_standardised_features():
-    given = tiles()
-    classifier = fit_classifier(given)
-    x = (given.features - given.features.mean(0)) / np.maximum(given.features.std(0), 1e-12)
-    scaled = classifier.scaler(torch.as_tensor(given.features)).numpy()
+    labelled = tiles()
+    classifier = fit_classifier(labelled)
+    x = (labelled.features - labelled.features.mean(0)) / np.maximum(labelled.features.std(0), 1e-12)
+    scaled = classifier.scaler(torch.as_tensor(labelled.features)).numpy()
     np.testing.assert_allclose(scaled[:, :-1], x[:, :-1], atol=1e-4)
     # scikit-learn counts the penalty by C; ours is relative to the variance of the rows
     variance = float(((x - x.mean(0)) ** 2).sum(1).mean())
     other = LogisticRegression(C=1 / (classifier.settings["strength"] * variance), tol=1e-8, max_iter=10_000)
-    expected = other.fit(x, given.labels).predict_proba(x)
-    np.testing.assert_allclose(classifier.probabilities(torch.as_tensor(given.features)), expected, atol=2e-3)
+    expected = other.fit(x, labelled.labels).predict_proba(x)
+    np.testing.assert_allclose(classifier.probabilities(torch.as_tensor(labelled.features)), expected, atol=2e-3)
 
 
 def test_cross_validation_measures_held_out_tiles():
@@ -49,9 +47,11 @@ def test_cross_validation_measures_held_out_tiles():
     assert classifier.evaluation["accuracy"] < 0.5  # chance is 1/3; on its own tiles the classifier would do far better
     good = fit_classifier(tiles())
     table = np.array(good.evaluation["confusion"])
-    truth, said = (np.repeat(axis.ravel(), table.ravel()) for axis in np.indices(table.shape))
-    assert good.evaluation["accuracy"] == pytest.approx(accuracy_score(truth, said))
-    assert list(good.evaluation["recall"].values()) == pytest.approx(recall_score(truth, said, average=None).tolist())
+    truth, predicted = (np.repeat(axis.ravel(), table.ravel()) for axis in np.indices(table.shape))
+    assert good.evaluation["accuracy"] == pytest.approx(accuracy_score(truth, predicted))
+    assert list(good.evaluation["recall"].values()) == pytest.approx(
+        recall_score(truth, predicted, average=None).tolist()
+    )
     assert good.evaluation["accuracy"] > 0.9
 
 
@@ -67,19 +67,16 @@ def test_slides_stay_together_so_that_a_slides_look_does_not_pass_for_tissue():
     assert together.evaluation["accuracy"] < 0.75
 
 
-def test_a_file_keeps_the_classifier_and_the_same_tiles_give_the_same_bytes(tmp_path):
-    for name in ("a", "b"):
+def test_a_file_keeps_the_classifier_and_one_that_is_damaged_is_refused(tmp_path):
+    classifier = fit_classifier(tiles())
+    for name in "ab":
         save_classifier(fit_classifier(tiles()), tmp_path / f"{name}.safetensors")
-    assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
-    classifier, found = fit_classifier(tiles()), load_classifier(tmp_path / "a.safetensors")
+    content = bytearray((tmp_path / "a.safetensors").read_bytes())
+    assert content == (tmp_path / "b.safetensors").read_bytes()
+    loaded = load_classifier(tmp_path / "a.safetensors")
     x = torch.randn(5, 10)
-    torch.testing.assert_close(found.probabilities(x), classifier.probabilities(x))
-    assert (found.classes, found.encoder, found.evaluation) == (classifier.classes, "mean", classifier.evaluation)
-
-
-def test_files_that_are_no_classifier_or_damaged_are_refused(tmp_path):
-    save_classifier(fit_classifier(tiles()), tmp_path / "p.safetensors")
-    content = bytearray((tmp_path / "p.safetensors").read_bytes())
+    torch.testing.assert_close(loaded.probabilities(x), classifier.probabilities(x))
+    assert (loaded.classes, loaded.encoder, loaded.evaluation) == (classifier.classes, "mean", classifier.evaluation)
     content[-3] ^= 0xFF
     (tmp_path / "q.safetensors").write_bytes(content)
     (tmp_path / "r.safetensors").write_bytes(content[:200])
@@ -89,59 +86,53 @@ def test_files_that_are_no_classifier_or_damaged_are_refused(tmp_path):
 
 
 def test_bags_of_another_encoder_or_with_nan_are_refused():
-    classifier = fit_classifier(tiles())
-    with pytest.raises(InputError, match="'uni'"):
-        classifier.label(Bag("s", torch.ones(2, 10), encoder="uni"))
-    with pytest.raises(InputError, match="9"):
-        classifier.label(Bag("s", torch.ones(2, 9), encoder="mean"))
-    x = torch.ones(3, 10)
+    classifier, x = fit_classifier(tiles()), torch.ones(3, 10)
     x[1, 2] = torch.nan
-    with pytest.raises(InputError, match="row 1"):
-        classifier.label(Bag("s", x))
+    for culprit, bag in (
+        ("'uni'", Bag("s", torch.ones(2, 10), encoder="uni")),
+        ("9", Bag("s", torch.ones(2, 9), encoder="mean")),
+        ("row 1", Bag("s", x)),
+    ):
+        with pytest.raises(InputError, match=culprit):
+            classifier.label(bag)
 
 
 def test_features_are_read_from_class_folders_and_class_files_whose_slides_stay_together(tmp_path):
-    given = tiles(n=6, k=2)
-    parts = {name: given.features[given.labels == k] for k, name in enumerate("ab")}
+    labelled = tiles(n=6, k=2)
     (tmp_path / "files").mkdir()
-    for name, rows in parts.items():
+    (tmp_path / "encoded").mkdir()
+    for k, name in enumerate("ab"):
+        rows = labelled.features[labelled.labels == k]
         np.save(tmp_path / "files" / f"{name}.npy", rows)
         (tmp_path / "folders" / name).mkdir(parents=True)
         np.save(tmp_path / "folders" / name / "s1.npy", rows[:3])
         np.save(tmp_path / "folders" / name / "s2.npy", rows[3:])
-        (tmp_path / "encoded").mkdir(exist_ok=True)
         with h5py.File(tmp_path / "encoded" / f"{name}.h5", "w") as file:  # of CLASS/SLIDE/TILE
             file["features"] = rows
             file["tiles"] = [f"s{1 + n // 3}/{n}.png" for n in range(len(rows))]
     for place in ("files", "folders", "encoded"):
-        assert holds_features(tmp_path / place)
-        found = read_features(tmp_path / place, 500, 0)
-        np.testing.assert_array_equal(found.features, given.features)
-        assert (found.labels.tolist(), found.classes) == (given.labels.tolist(), ("a", "b"))
-        assert (found.groups is not None) == (place != "files")
+        read = read_features(tmp_path / place, 500, 0)
+        np.testing.assert_array_equal(read.features, labelled.features)
+        assert (read.labels.tolist(), read.classes) == (labelled.labels.tolist(), ("a", "b"))
+        assert (read.groups is not None) == (place != "files")
     assert np.bincount(read_features(tmp_path / "files", 4, 0).labels).tolist() == [4, 4]
 
 
 def test_tiles_that_cannot_be_used_are_refused(tmp_path):
     with pytest.raises(InputError, match="no such folder"):
-        holds_features(tmp_path / "none")
-    (tmp_path / "aca").mkdir()
-    (tmp_path / "aca" / "1.png").touch()
-    with pytest.raises(InputError, match=r"1 classes \(aca\)"):
-        find_images(tmp_path, 500, 0)
-    (tmp_path / "scc").mkdir()
-    with pytest.raises(InputError, match="scc: no tile images"):
-        find_images(tmp_path, 500, 0)
-    (tmp_path / "loose.png").touch()
-    with pytest.raises(InputError, match=r"1 images, .* lie beside"):
-        find_images(tmp_path, 500, 0)
-    one = LabelledTiles(np.ones((3, 2), np.float32), np.array([0, 0, 1]), ("a", "b"))
+        read_features(tmp_path / "none", 500, 0)
+    (tmp_path / "images" / "aca").mkdir(parents=True)
+    (tmp_path / "images" / "aca" / "1.png").touch()
+    with pytest.raises(InputError, match="aca: no feature files"):
+        read_features(tmp_path / "images", 500, 0)
     with pytest.raises(InputError, match="a class has 1 tile"):
-        fit_classifier(one)
+        fit_classifier(LabelledTiles(np.ones((3, 2), np.float32), np.array([0, 0, 1]), ("a", "b")))
     with pytest.raises(InputError, match=r"^folds: found 1"):
         train_tissue_classifier(tmp_path, folds=1)
     (tmp_path / "f").mkdir()
     np.save(tmp_path / "f" / "a.npy", np.ones((3, 2), np.float32))
+    with pytest.raises(InputError, match="the class a alone"):
+        read_features(tmp_path / "f", 500, 0)
     np.save(tmp_path / "f" / "b.npy", np.ones((3, 4), np.float32))
     with pytest.raises(InputError, match=r"b\.npy has 4"):
         read_features(tmp_path / "f", 500, 0)

@@ -10,7 +10,6 @@ from panther.search.distances import (
     Hellinger,
     MixtureDistance,
     as_mixture,
-    as_proportions,
     hellinger_parts,
     parts_of_distance,
     symmetric_kl,
@@ -52,22 +51,16 @@ def test_distance_is_0_for_the_same_slide_1_where_nothing_is_shared_and_symmetri
     both = mixture(slides(count=2))
     one, other = (type(both)(*(part[i] for part in both)) for i in (0, 1))
     assert sum(part.sum() for part in parts_of_distance(one, one)) == 0
+    weights, looks = parts_of_distance(one, one._replace(weights=other.weights))
+    assert (looks == 0).all()  # they differ by their proportions only
+    assert weights.sum() == pytest.approx(1 - np.sqrt(one.weights * other.weights).sum())
+    np.testing.assert_allclose(weights, hellinger_parts(one.weights, other.weights))
     there, back = (sum(part.sum() for part in parts_of_distance(*pair)) for pair in ((one, other), (other, one)))
     assert there == pytest.approx(back)
     only_first, only_last = (one._replace(weights=np.eye(C)[i]) for i in (0, C - 1))
     weights, looks = parts_of_distance(only_first, only_last._replace(means=one.means + 100))
     assert weights.sum() == pytest.approx(1)
     assert (looks == 0).all()  # a component that one of them lacks counts through its proportion only
-
-
-def test_slides_that_look_the_same_differ_by_their_proportions_only():
-    both = mixture(slides(count=2))
-    one = type(both)(*(part[0] for part in both))
-    weights, looks = parts_of_distance(one, one._replace(weights=both.weights[1]))
-    assert (looks == 0).all()
-    affinity = np.sqrt(both.weights[0] * both.weights[1]).sum()
-    assert weights.sum() == pytest.approx(1 - affinity)
-    np.testing.assert_allclose(weights, hellinger_parts(*both.weights))
 
 
 def test_a_slide_that_shares_no_tissue_is_not_nearer_than_one_that_looks_different():
@@ -120,16 +113,6 @@ def test_quick_numbers_are_as_near_as_they_say(name):
     rough, slack = alone.quick(rows)
     off = np.abs(rough[0].double().numpy() - alone.exact(0, rows.double().numpy()))
     assert (off <= slack[0].numpy()).all()
-
-
-def test_proportions_are_searched_as_float64_has_it():
-    pi = torch.from_numpy(np.random.default_rng(1).dirichlet(np.full(C, 0.3), N)).half()
-    measure = Hellinger(as_proportions(pi.double().numpy()[:9]))
-    for query, found in enumerate(nearest_rows(pi, measure, 10)):
-        every = measure.exact(query, pi.double().numpy())
-        assert found.rows.tolist() == np.lexsort((np.arange(N), -every))[:10].tolist()
-        assert found.rows[0] == query
-        assert found.nearness[0] == 0
 
 
 def test_slides_with_nan_are_never_neighbours():

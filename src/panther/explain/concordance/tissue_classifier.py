@@ -23,28 +23,25 @@ from panther.models.probes import fit_logistic, inner_folds
 from panther.models.scaling import Scaler, moments
 from panther.patches import encoder_words, same_encoder
 from panther.statistics import first_bad_row
-from panther.storage.bags import concatenate, list_bags
+from panther.storage.bags import AS_WRITTEN, Reading, concatenate, list_bags
 from panther.storage.clinical import SLIDE_COLUMNS, find_column
 from panther.storage.files import read_errors
 from panther.storage.names import without_suffix
-from panther.storage.readers import BAG_SUFFIXES
 from panther.storage.tables import as_table, source_of
 from panther.storage.tensors import read_tensors, write_tensors
 from panther.storage.trident import tile_names
-from panther.types import Bag, Openable, Prototypes, Rows
+from panther.types import Bag, Openable, Rows
 from panther.version import __version__
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from panther.encoders.pipeline import Pipeline
 
 STRENGTHS = (10.0, 1.0, 0.1, 0.01, 0.001)  # of the penalty; on labelled tiles stronger ones never won
 INNER_FOLDS = 3  # to choose among them
 FLOOR = 1e-2  # of the mean variance: a feature that tiles hardly use must not explode on a slide that does
 ROWS = 8192  # labelled at a time
 FORMAT = 1  # raised when a reader of the old format would misread the new one
-EXPECTED = "expected a folder with one sub-folder of tile images (or of feature files) for each class"
+EXPECTED = "expected a feature file, or a folder of them, for each class"
 _KEY = "panther_tissue_classifier"
 _ABOUT = ("encoder", "settings", "evaluation", "parents", "version")
 
@@ -120,85 +117,40 @@ class LabelledTiles:
     groups: np.ndarray | None = None  # (n,) slide of each tile, where it is known
 
 
-def holds_features(folder: Path) -> bool:
-    """Whether tiles come as features: a folder with feature files and no images."""
-    from panther.encoders.sources import TILE_SUFFIXES
-
+def read_features(folder: Path, per_class: int, seed: int, reading: Reading = AS_WRITTEN) -> LabelledTiles:
+    """Features of at most ``per_class`` labelled tiles of each class, drawn at random: `CLASS.h5`, or `CLASS/*.h5` (one file per slide)."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder, {EXPECTED}")
-    endings = {file.suffix.lower() for file in folder.rglob("*") if file.is_file()}
-    return not endings & set(TILE_SUFFIXES) and bool(endings & set(BAG_SUFFIXES))
-
-
-def find_images(folder: Path, per_class: int, seed: int) -> list[str]:
-    """Names (CLASS/.../TILE) of at most ``per_class`` images of each sub-folder, drawn at random; a class without images is refused."""
-    from panther.encoders.sources import TileFolder
-
-    classes = _checked_classes(folder, _class_folders(folder))
-    names = TileFolder(folder).names()
-    if loose := [name for name in names if "/" not in name]:
-        raise InputError(f"{folder}: {len(loose)} images, e.g. {loose[0]}, lie beside the class folders")
-    tiles = {name: [tile for tile in names if tile.startswith(f"{name}/")] for name in classes}
-    if empty := [name for name in classes if not tiles[name]]:
-        raise InputError(f"{folder / empty[0]}: no tile images, {EXPECTED}")
-    rng = np.random.default_rng(seed)
-    return [tiles[name][i] for name in classes for i in _draw(np.arange(len(tiles[name])), per_class, rng)]
-
-
-def encode_images(folder: Path, images: Sequence[str], pipeline: "Pipeline") -> tuple[LabelledTiles, dict[str, str]]:
-    """Features of images in a folder, and the reason for each that cannot be decoded."""
-    from panther.encoders.sources import TileFolder
-
-    made = pipeline.run(TileFolder(folder), tuple(images))
-    paths = [name.split("/") for name, kept in zip(images, made.kept, strict=True) if kept]
-    classes = sorted({name.split("/")[0] for name in images})
-    labels = np.array([classes.index(path[0]) for path in paths])
-    has_slides = bool(paths) and all(len(path) > 2 for path in paths)  # CLASS/SLIDE/TILE
-    slides = np.array(["/".join(path[1:-1]) for path in paths]) if has_slides else None
-    rows = made.rows[made.kept].astype(np.float32)
-    tiles = LabelledTiles(rows, labels, tuple(classes), str(folder), pipeline.encoder.about.name, slides)
-    return tiles, {images[i]: reason for i, reason in made.failed.items()}
-
-
-def read_features(folder: Path, per_class: int, seed: int) -> LabelledTiles:
-    """Features of labelled patches: `CLASS/*.h5` (one file per slide), or `CLASS.h5`, as `panther slides` makes of tiles."""
-    refs: dict[str, Sequence[Openable]] = {name: list_bags(folder / name).refs for name in _class_folders(folder)}
-    refs = refs or {ref.sample: (ref,) for ref in list_bags(folder).refs}
-    classes = _checked_classes(folder, list(refs))
+    folders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    refs: dict[str, Sequence[Openable]] = {path.name: list_bags(path, reading=reading).refs for path in folders}
+    refs = refs or {ref.sample: (ref,) for ref in list_bags(folder, reading=reading).refs}
+    classes = tuple(refs)
+    if len(classes) < 2:
+        raise InputError(f"{folder}: found the class {classes[0]} alone, {EXPECTED}")
     files = [(k, ref, ref.open()) for k, name in enumerate(classes) for ref in refs[name]]
     whole = concatenate(str(folder), [bag for *_, bag in files])
     labels = np.repeat([k for k, *_ in files], [len(bag) for *_, bag in files])
-    if empty := [name for k, name in enumerate(classes) if k not in labels]:
-        raise InputError(f"{folder}: the class {empty[0]!r} has no patches")
-    rng = np.random.default_rng(seed)
-    drawn = np.concatenate([_draw(np.flatnonzero(labels == k), per_class, rng) for k in range(len(classes))])
+    rng, drawn = np.random.default_rng(seed), []
+    for k, name in enumerate(classes):
+        members = np.flatnonzero(labels == k)
+        if not len(members):
+            raise InputError(f"{folder}: the class {name!r} has no patches")
+        few = len(members) <= per_class
+        drawn.append(members if few else members[np.sort(rng.choice(len(members), per_class, replace=False))])
+    rows = np.concatenate(drawn)
     slides = [_slides_of_tiles(ref.files[0], len(bag)) for _, ref, bag in files]
     groups = None
     if all(slides) or len(files) > len(classes):  # else one file per class, of unknown slides
         names = [known or [ref.sample] * len(bag) for known, (_, ref, bag) in zip(slides, files, strict=True)]
-        groups = np.concatenate(names)[drawn]
-    rows = whole.features[: len(whole)].float().numpy()[drawn]
-    return LabelledTiles(rows, labels[drawn], classes, str(folder), whole.encoder, groups)
+        groups = np.concatenate(names)[rows]
+    features = whole.features[: len(whole)].float().numpy()[rows]
+    return LabelledTiles(features, labels[rows], classes, str(folder), whole.encoder, groups)
 
 
 def _slides_of_tiles(file: Path, count: int) -> list[str]:
     """Slide of each tile where the file has their names (SLIDE/TILE), else nothing."""
     tiles = tile_names(file)
     return [tile.rpartition("/")[0] for tile in tiles] if len(tiles) == count and all("/" in t for t in tiles) else []
-
-
-def _draw(rows: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
-    return rows if len(rows) <= most else rows[np.sort(rng.choice(len(rows), most, replace=False))]
-
-
-def _class_folders(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-
-
-def _checked_classes(folder: Path, classes: Sequence[str]) -> tuple[str, ...]:
-    if len(classes) < 2:
-        raise InputError(f"{folder}: found {len(classes)} classes ({listed(classes)}), {EXPECTED}, at least two")
-    return tuple(classes)
 
 
 @dataclass(frozen=True)
@@ -235,24 +187,13 @@ class TissueClassifier:
 
     def label(self, bag: Bag) -> np.ndarray:
         """Probabilities (N, K) of a bag's patches; a bag of another encoder, or with NaN, is refused."""
-        self._check(bag.source, bag.dim, bag.encoder)
+        self.check(bag.source, bag.dim, bag.encoder)
         probabilities = self.probabilities(bag.features)
         if not bool(torch.isfinite(probabilities).all()):
             raise not_finite(bag.source, first_bad_row(bag.features) or 0)
         return probabilities.numpy()
 
-    def label_prototypes(self, prototypes: Prototypes) -> np.ndarray | None:
-        """Classes (C,) of the centroids; those of PCA are projected back to the features, None for normalised features."""
-        self._check("The prototypes", prototypes.dim_in, prototypes.encoder)
-        projection = prototypes.projection
-        if projection.normalise:
-            return None
-        centroids = prototypes.centroids.float()
-        if projection.basis is not None and projection.mean is not None:
-            centroids = centroids @ projection.basis.float().T + projection.mean.float()
-        return self.probabilities(centroids).numpy().argmax(1)
-
-    def _check(self, source: str, dim: int, encoder: str | None) -> None:
+    def check(self, source: str, dim: int, encoder: str | None) -> None:
         """Refuse features, or prototypes, of another encoder or dimension."""
         if dim != self.dim or not same_encoder(encoder, self.encoder):
             raise InputError(

@@ -103,22 +103,22 @@ def _exemplar(material: Material, atlas: Artefact, row: dict[str, Any], name: st
 
 def mixtures(material: Material) -> dict[str, Any] | None:
     """Proportions of the atlas, else of the run; scatter plots of the embeddings."""
-    atlas, mixture, names = material.slides, material.mixtures, material.fold_names
+    atlas, mixture = material.slides, material.mixtures
     if mixture is None and atlas is None:
         return None
     weights, samples, titles = None, [], []
     if atlas is not None:
         weights, samples = atlas.weights, atlas.slides
         titles = [material.prototype(c) for c in range(weights.shape[1])]
-    elif mixture is not None and names is not None and mixture.weights is not None:
-        weights, samples = mixture.weights[:, names.order], list(mixture.samples)
-        titles = [names.name(c) for c in names.order]
+    elif mixture is not None and mixture.weights is not None:
+        weights, samples = mixture.weights, list(mixture.samples)
+        titles = [material.fold_prototype(c) for c in range(weights.shape[1])]
     shown = {}
     if weights is not None:
         units = atlas.patients if atlas is not None and material.run.study.task.level == "patient" else samples
         shown = {"heatmap": _heatmap(samples, weights, titles), "boxes": _boxes(material, units, weights, titles)}
     scatters = _scatters(material)
-    return {"weights": shown, "of_atlas": atlas is not None, "mixture": mixture, "names": names, "scatters": scatters}
+    return {"weights": shown, "of_atlas": atlas is not None, "mixture": mixture, "scatters": scatters}
 
 
 def sorted_rows(weights: np.ndarray) -> np.ndarray:
@@ -288,7 +288,7 @@ def _survival_by_prototype(material: Material, artefact: Artefact) -> dict[str, 
 
 def diagnostics(material: Material) -> dict[str, Any]:
     """Effective number of prototypes, occupancy, site shift, failures."""
-    mixture, names = material.mixtures, material.fold_names
+    mixture = material.mixtures
     effective = occupancy = None
     if mixture is not None and mixture.used is not None:
         used = mixture.used
@@ -297,22 +297,21 @@ def diagnostics(material: Material) -> dict[str, Any]:
         effective = Figure("effective", histogram(used, "effective number of prototypes", 24), text)
     diagnosed = dict(mixture.prototypes.diagnostics) if mixture else {}
     share = diagnosed.get("occupancy_share")
-    if mixture is not None and names is not None and share:
-        order, title = names.order, "share of the training patches"
-        titles = {c: names.name(c) for c in order}
+    if mixture is not None and share:
+        titles = [material.fold_prototype(c) for c in range(len(share))]
         effective_number = diagnosed.get("effective_number", np.nan)
         text = f"Effective number {effective_number:.1f} of {len(share)}."
         distance, nearest = diagnosed["distance_to_nearest"], diagnosed["nearest"]
-        rows = [[titles[c], share[c], distance[c], titles.get(nearest[c], "")] for c in order]
-        chart = shares(list(titles.values()), [share[c] for c in order], [names.colour(c) for c in order], title)
+        rows = [[titles[c], share[c], distance[c], titles[nearest[c]]] for c in range(len(share))]
+        chart = shares(
+            titles, share, [material.fold_colour(c) for c in range(len(share))], "share of the training patches"
+        )
         header = ("prototype", "share", "distance to the nearest", "nearest")
         occupancy = Figure("occupancy", chart, text, header=header, rows=rows)
-    shown_before = material.slides is None and mixture is not None and mixture.weights is not None  # in Mixtures
     return {
         "effective": effective,
         "occupancy": occupancy,
         "mixture": mixture,
-        "names": None if shown_before else names,
         "shift": material.shift,
         "failures": list(material.run.record["failures"].values()),
     }

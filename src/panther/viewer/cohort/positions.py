@@ -89,7 +89,7 @@ class CohortPositions:
         patches = {slide: share.patches for slide, share in file.shares.items()}
         position, axes = self._planes.get(
             (method, "embeddings", units.level),
-            lambda: self._bench.compute_long(plane_of_file, path, slides, patches, method),
+            lambda: self._bench.compute(plane_of_file, path, slides, patches, method, is_long=True),
             version_of([path]),
         )
         notes = _left_out(units, chosen, "no embedding")
@@ -107,7 +107,7 @@ class CohortPositions:
         x = np.stack(list(pi.values()))
         position, axes = self._planes.get(
             (method, "pi", units.level, set_name),
-            lambda: self._bench.compute_long(PLANES[method], x),
+            lambda: self._bench.compute(PLANES[method], x, is_long=True),
             hash(x.tobytes()),
         )
         notes = _left_out(units, pi, "no shares")

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from itertools import compress
+from itertools import compress, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +31,8 @@ from panther.viewer.workbench import LruCache, UnknownError, Workbench, pick
 
 People = Classified | Ranked | Measured | Labelled
 RUNS = 4  # kept in memory
+# of each metric: mean, interval, spread over folds, and the exact bound of a perfect score
+COLUMNS = {"": "mean", "_low": "ci_low", "_high": "ci_high", "_std": "std", "_exact": "exact_low"}
 TABLES = ("run.json", "study.json", "cohort.csv", *(f"{name}.parquet" for name in ("metrics", "summary", "comparisons", "predictions")))  # fmt: skip
 
 
@@ -191,6 +193,13 @@ def study_routes(bench: Workbench) -> Blueprint:
             raise InputError(f"{name}: none of its metrics {', '.join(run.study.shown)}; run `panther run` again")
         metric = pick(metrics, query.metric or metrics[0], "metric")
         chart, title, numbers = forest_chart(run, part, metric)
+        rows: list[dict[str, Any]] = [{"row": name} for name in run.rows]
+        for row, shown in product(rows, metrics):
+            judged = run.judged(part, shown)
+            for _, values in judged[judged["row"] == row["row"]].head(1).iterrows():
+                row |= {f"{shown}{end}": values[column] for end, column in COLUMNS.items()}
+        failures = run.record["failures"]
+        failed = [f"{len(failures)} samples failed, e.g. {next(iter(failures.values()))}"] if failures else []
         return {
             "study": name,
             "studies": list(bench.contents.studies),
@@ -200,10 +209,10 @@ def study_routes(bench: Workbench) -> Blueprint:
             "metrics": [{"id": metric, "title": metric_name(metric)} for metric in metrics],
             "metric": metric,
             "meaning": " ".join((MEANING.get(metric, ""), CAPTION if run.study.bootstrap else "")),
-            "rows": [_row(run, part, metrics, row) for row in run.rows],
+            "rows": rows,
             "best": list(run.best(part)["row"]),
             "words": f"{title}: {numbers}",
-            "notes": _notes(run),
+            "notes": [*filter(None, map(str, run.record["notes"])), *failed],
             "figure": convert(chart),
         }
 
@@ -244,20 +253,3 @@ def _about(run: Run) -> str:
         tested.append(f"{where_tested(part)} {samples}{plural(people['patient'].nunique(), 'patient')}")
     counts = f"{plural(len(run.folds), 'fold')} · {plural(len(run.rows), 'method')}"
     return f"{LISTS[run.kind].target(run)} · tested: {'; '.join(tested)} · {counts}"
-
-
-def _row(run: Run, part: str, metrics: list[str], name: str) -> dict[str, Any]:
-    """One method: for every metric its mean, interval, spread over folds, and the exact bound of a perfect score."""
-    columns = {"": "mean", "_low": "ci_low", "_high": "ci_high", "_std": "std", "_exact": "exact_low"}
-    row: dict[str, Any] = {"row": name}
-    for metric in metrics:
-        judged = run.judged(part, metric)
-        for _, values in judged[judged["row"] == name].head(1).iterrows():
-            row |= {f"{metric}{end}": values[column] for end, column in columns.items()}
-    return row
-
-
-def _notes(run: Run) -> list[str]:
-    failures = run.record["failures"]
-    failed = [f"{len(failures)} samples failed, e.g. {next(iter(failures.values()))}"] if failures else []
-    return [*filter(None, map(str, run.record["notes"])), *failed]
