@@ -246,11 +246,6 @@ def r_squared(truth: np.ndarray, predicted: np.ndarray, counts: np.ndarray) -> n
     return (1 - counts @ (truth - predicted) ** 2 / spread)[()]
 
 
-def root_mean_square_error(truth: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """In the units of the values; NaN where there are none."""
-    return np.asarray(np.sqrt(np.mean((truth - predicted) ** 2)) if len(truth) else np.nan)
-
-
 def _deviations(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Deviations from the weighted mean (..., n)."""
     total = counts.sum(-1)

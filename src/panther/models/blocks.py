@@ -133,10 +133,6 @@ class Block:
     method: Named
     basis: Basis  # prototypes; else the features or vectors
 
-    def columns(self) -> Columns:
-        """Prototype, statistic and dimension of each number."""
-        return list(chain.from_iterable(self.parts()))
-
     def parts(self) -> list[Columns]:
         """Columns that are scaled separately, from left to right: those of the method, then those of each of its optional blocks."""
         if self.method.name in UNMADE:
@@ -149,7 +145,7 @@ class Block:
 
 def columns_of(blocks: Sequence[Block]) -> list[tuple[int, str, int]]:
     """Columns of blocks side by side."""
-    return list(chain.from_iterable(block.columns() for block in blocks))
+    return list(chain.from_iterable(columns for block in blocks for columns in block.parts()))
 
 
 def join_rows(tables: Sequence[tuple[Sequence[str], np.ndarray]]) -> tuple[list[str], np.ndarray]:

@@ -147,7 +147,12 @@ def compare_numbers(
     scores: dict[int, CandidateScores] = {}
     for c in work.track(grid, "comparing numbers of prototypes", len(grid)):
         scores[c] = judge(c, cohort)
-    beside = _beside(grid, recommend(scores, cohort).recommended)
+    # from the grid's next smaller to its second larger, thinned if they are many. Two steps up, as prototypes may fail to come back at one
+    # number (four of five tissues, one of them cut in two) and come back at the next
+    place = grid.index(recommend(scores, cohort).recommended)
+    low, high = grid[max(place - 1, 0)], grid[min(place + 2, len(grid) - 1)]
+    inside = [c for c in range(low + 1, high) if c not in grid]
+    beside = inside[:: max(1, math.ceil(len(inside) / FINE))]
     for c in work.track(beside, "comparing numbers of prototypes", len(beside)):
         scores[c] = judge(c, cohort)
     return replace(recommend(scores, cohort), failures=dict(patches.failures))
@@ -163,17 +168,6 @@ def _units(owner: Tensor, names: Sequence[str], patients: Mapping[str, str] | No
         return units, "slides" if patients is None else "patients"
     order = torch.randperm(len(owner), generator=torch.Generator().manual_seed(seed))
     return order % min(SLIDE_PARTS, len(owner)), PARTS
-
-
-def _beside(grid: Sequence[int], recommended: int) -> list[int]:
-    """All numbers about the recommended one, thinned if they are many: from the grid's next smaller to its second larger.
-
-    Two steps up, as prototypes may fail to come back at one number (four of five tissues, one of them cut in two) and come back at the next.
-    """
-    place = grid.index(recommended)
-    low, high = grid[max(place - 1, 0)], grid[min(place + 2, len(grid) - 1)]
-    inside = [c for c in range(low + 1, high) if c not in grid]
-    return inside[:: max(1, math.ceil(len(inside) / FINE))]
 
 
 @dataclass(frozen=True)
@@ -313,7 +307,12 @@ def recommend(scores: Mapping[int, CandidateScores], cohort: _Cohort) -> Choice:
             more = scores[c].explained - scores[candidates[-1].n_prototypes].explained  # (halvings,)
             candidate = replace(candidate, gain=float(more.median()), gain_spread=spread(more))
         candidates.append(candidate)
-    sufficient, is_rising = _sufficient(scores)
+    # smallest C whose held-out likelihood is, slide by slide, within one standard error of the best
+    best, largest = max(scores, key=lambda c: scores[c].candidate.held_out), max(scores)
+    losses = {c: scores[best].by_unit - scores[c].by_unit for c in sorted(scores)}
+    as_good = [c for c, loss in losses.items() if float(loss.mean()) <= standard_error(loss)]
+    sufficient = as_good[0]
+    is_rising = largest in (best, as_good[-1]) and (sufficient == largest or sufficient > LAST_STRETCH * largest)
     back = [c.n_prototypes for c in candidates if c.share_back >= NEARLY_ALL]
     if back:  # reproducible only above what the likelihood asks for: the smallest of them
         recommended = max((c for c in back if c <= sufficient), default=min(back))
@@ -322,15 +321,6 @@ def recommend(scores: Mapping[int, CandidateScores], cohort: _Cohort) -> Choice:
     supported = (min(back), max(back)) if back else None
     choice = Choice(tuple(candidates), recommended, supported, sufficient, is_rising, "", (), {})
     return replace(choice, sentence=_sentence(choice, cohort), remarks=tuple(_remarks(choice, cohort)))
-
-
-def _sufficient(scores: Mapping[int, CandidateScores]) -> tuple[int, bool]:
-    """Smallest C whose held-out likelihood is, slide by slide, within one standard error of the best; and whether that is the range's end."""
-    best = max(scores, key=lambda c: scores[c].candidate.held_out)
-    losses = {c: scores[best].by_unit - scores[c].by_unit for c in sorted(scores)}
-    as_good = [c for c, loss in losses.items() if float(loss.mean()) <= standard_error(loss)]
-    sufficient, largest = as_good[0], max(scores)
-    return sufficient, largest in (best, as_good[-1]) and (sufficient == largest or sufficient > LAST_STRETCH * largest)
 
 
 def _sentence(choice: Choice, cohort: _Cohort) -> str:

@@ -11,7 +11,7 @@ from panther.evaluation.intervals import about_resamples, is_perfect
 from panther.evaluation.shift import COLLAPSED
 from panther.evaluation.verdicts import BALANCED, about_perfect, chance_in_resamples, patients_of_classes
 from panther.models.heads import PROBE
-from panther.models.settings import preset, usual_preset
+from panther.models.settings import usual_training
 from panther.report.data import Run, metric_name, outcome_of
 from panther.report.figures import join_words, number, plural
 from panther.report.material import Material
@@ -207,7 +207,7 @@ QUESTIONS: tuple[Callable[[Material], Iterator[Check]], ...] = (
 def few_steps(run: Run) -> Check | None:
     """Heads that were trained in few steps of the optimiser."""
     heads = [head.title for head in run.study.heads if head.name != PROBE and head.title in set(run.summary["head"])]
-    settings = replace(preset(usual_preset(run.kind, network=False)).train, **run.study.training)
+    settings = replace(usual_training(run.kind, network=False), **run.study.training)
     samples = max(len(parts["train"]) for parts in run.folds)
     steps = settings.epochs * -(-samples // (settings.batch_size * settings.accumulate))
     if not heads or steps >= FEW_STEPS:

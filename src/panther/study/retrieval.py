@@ -1,6 +1,6 @@
 """Retrieval in a study: test slides are queries, training slides are searched, in every fold."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -80,22 +80,14 @@ def _representations(run: StudyRun) -> Iterator[tuple[str, int, Embeddings]]:
         chosen.items(), key=lambda item: item[0][1] != reference
     ):  # stable: the others as they are
         assert trained.embeddings is not None
+        encoder, method, count, _ = key
+        more = [f"encoder {encoder}"] if several["encoder"] else []
+        more += [f"C {count}"] if several["n_prototypes"] and count else []
         matrix, samples = load_embeddings(trained.embeddings)
-        yield _title(key, several), trained.fold, _opened(trained, matrix, samples)
-
-
-def _title(key: tuple[object, ...], several: Mapping[str, bool]) -> str:
-    encoder, method, count, _ = key
-    more = [f"encoder {encoder}"] if several["encoder"] else []
-    more += [f"C {count}"] if several["n_prototypes"] and count else []
-    return f"{method} [{', '.join(more)}]" if more else str(method)
-
-
-def _opened(trained: Trained, matrix: np.ndarray, samples: Sequence[str]) -> Embeddings:
-    """Embeddings of the cache; those of PANTHER with mixture weights."""
-    method = trained.cell.method
-    whole = method.name == "panther" and aggregators.entry("panther").metadata.tokens(method.options)
-    count = trained.cell.n_prototypes if whole else 0
-    rows = torch.from_numpy(np.array(matrix))
-    weights = rows.double().numpy().reshape(len(samples), count, -1)[..., 0] if count else None
-    return Embeddings(str(method.title), tuple(samples), rows, weights, count)
+        rows = torch.from_numpy(np.array(matrix))
+        named = trained.cell.method
+        whole = named.name == "panther" and aggregators.entry("panther").metadata.tokens(named.options)
+        c = trained.cell.n_prototypes if whole else 0
+        weights = rows.double().numpy().reshape(len(samples), c, -1)[..., 0] if c else None  # of PANTHER's mixtures
+        embeddings = Embeddings(str(method), tuple(samples), rows, weights, c)
+        yield f"{method} [{', '.join(more)}]" if more else str(method), trained.fold, embeddings

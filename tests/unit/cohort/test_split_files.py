@@ -192,9 +192,3 @@ def test_a_run_that_stops_half_way_leaves_no_summary(cohort, tmp_path):
     with pytest.raises(InputError, match=r"train\.csv"):
         write_splits(tmp_path, "s", cohort, made, {"seed": 0})
     assert not (tmp_path / "s.json").exists()
-
-
-def test_splits_are_not_written_where_they_are_checked(table, tmp_path):
-    make_splits(table, k=4, output=tmp_path / "out")
-    with pytest.raises(InputError, match="scheme"):
-        make_splits(tmp_path / "out", output=tmp_path / "again")

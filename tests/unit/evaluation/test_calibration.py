@@ -122,20 +122,6 @@ def test_threshold_is_the_split_conformal_quantile():
     assert 1 - set_threshold(labels, p) == pytest.approx(scores[89])  # ceil(0.9 * 100) = 90th of 99
 
 
-def test_too_few_patients_leave_every_class_possible():
-    p = np.tile([0.99, 0.01], (8, 1))
-    threshold = set_threshold(np.zeros(8, int), p)
-    assert prediction_sets(p, threshold).all()
-    assert not prediction_sets(p, set_threshold(np.zeros(9, int), np.tile([0.99, 0.01], (9, 1)))).all()
-
-
-def test_sets_are_never_empty_and_hold_the_most_probable_class():
-    p = np.random.default_rng(2).dirichlet(np.ones(3), 50)
-    sets = prediction_sets(p, 1.0)
-    assert (sets.sum(1) == 1).all()
-    assert (sets.argmax(1) == p.argmax(1)).all()
-
-
 def test_prediction_intervals_of_values_have_their_coverage():
     rng = np.random.default_rng(3)
     found = []
@@ -162,5 +148,12 @@ def test_thresholds_by_class_hold_a_rare_class_too():
     assert 0.88 <= by_class <= 0.94
 
 
-def test_a_class_without_calibration_patients_is_always_in_the_set():
-    assert class_thresholds(np.zeros(20, int), np.tile([0.9, 0.1], (20, 1)))[1] == 0.0
+def test_sets_are_never_empty_and_full_with_too_few_patients():
+    p = np.random.default_rng(2).dirichlet(np.ones(3), 50)
+    sets = prediction_sets(p, 1.0)
+    assert (sets.sum(1) == 1).all()
+    assert (sets.argmax(1) == p.argmax(1)).all()
+    for patients, is_full in ((8, True), (9, False)):
+        p = np.tile([0.99, 0.01], (patients, 1))
+        assert prediction_sets(p, set_threshold(np.zeros(patients, int), p)).all() == is_full
+    assert class_thresholds(np.zeros(20, int), np.tile([0.9, 0.1], (20, 1)))[1] == 0.0  # no patients of the class

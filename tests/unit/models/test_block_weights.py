@@ -5,7 +5,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from panther.cohort.covariates import COVARIATES
-from panther.models.probes import NOT_NEEDED, block_weightings, fit_cox, fit_logistic
+from panther.models.probes import NOT_NEEDED, block_weightings, fit_logistic
 
 WIDE, NARROW = (6, 90, 90), (2, 5, 5)  # numbers of each block: more, or fewer, than there are patients
 
@@ -20,20 +20,16 @@ def cohort(sizes: tuple[int, ...], informative: int, n: int = 60, seed: int = 0,
     return np.hstack(parts) + 2.0, labels, blocks
 
 
-def test_weightings_are_shares_with_equal_ones_first():
-    found = block_weightings(["a", "b", "c", "d"])
-    assert len(found) == 9
-    np.testing.assert_allclose(found[0].shares, 0.25)
-    np.testing.assert_allclose([w.shares.sum() for w in found], 1.0)
-    assert sum(w.prior for w in found) == pytest.approx(1.0)
-
-
-def test_covariates_stand_alone_first_and_an_embedding_has_to_earn_its_share():
+def test_equal_weights_or_covariates_stand_first_and_an_embedding_has_to_earn_its_share():
+    plain = block_weightings(["a", "b", "c", "d"])
+    assert len(plain) == 9
+    np.testing.assert_allclose(plain[0].shares, 0.25)
     found = block_weightings(["pi", "mu", COVARIATES])
     np.testing.assert_array_equal(found[0].shares, [0, 0, 1])
     np.testing.assert_allclose([w.shares[2] for w in found[1:]], [0.9, 0.7, 0.5, 0.3, 0.1])
-    np.testing.assert_allclose([w.shares.sum() for w in found], 1.0)
-    assert sum(w.prior for w in found) == pytest.approx(1.0)
+    for weightings in (plain, found):
+        np.testing.assert_allclose([w.shares.sum() for w in weightings], 1.0)
+        assert sum(w.prior for w in weightings) == pytest.approx(1.0)
 
 
 def test_optional_blocks_can_be_left_out_and_have_to_earn_their_share():
@@ -121,16 +117,6 @@ def test_noise_leaves_the_weights_near_equal():
         x, labels, blocks = cohort(WIDE, 0, n=40, seed=seed, strength=0.0)
         shares.append(list(fit_logistic(x, labels, 2, blocks=blocks).shares.values()))
     assert np.abs(np.mean(shares, 0) - 1 / 3).max() < 0.15
-
-
-def test_survival_weighs_its_blocks_too():
-    rng = np.random.default_rng(0)
-    x, labels, blocks = cohort(WIDE, 2, n=150, strength=2.0)
-    time = rng.exponential(10 * np.exp(-1.5 * labels))
-    probe = fit_cox(x, time, np.ones(150, bool), blocks=blocks)
-    assert max(probe.shares, key=probe.shares.get) == "block 2"
-    assert probe.weight.shape == (x.shape[1], 1)
-    np.testing.assert_allclose(probe.logits(x).mean(), 0, atol=1e-6)
 
 
 def test_a_constant_block_is_left_out_and_one_block_alone_is_not_weighed():

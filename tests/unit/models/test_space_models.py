@@ -10,7 +10,6 @@ import torch
 
 import panther
 from panther import attribute
-from panther.errors import InputError
 from panther.explain.attribution.mathematics import largest_pairs
 from panther.explain.names import Naming
 from panther.models.model import Model, load_model, save_model
@@ -78,11 +77,6 @@ def test_the_file_of_a_model_predicts_the_same(model: Model, tmp_path: Path) -> 
     pd.testing.assert_frame_equal(panther.predict(loaded, bags).table, panther.predict(model, bags).table)
 
 
-def test_a_structured_head_is_refused() -> None:
-    with pytest.raises(InputError, match=r"one token per prototype.*without blocks"):
-        trained(head="structured", epochs=1, blocks=["space"])
-
-
 def test_attribution_adds_up_and_names_the_pair(model: Model) -> None:
     bags, _ = cohort(8, 3)
     found = attribute(model, bags, maps=False)
@@ -97,11 +91,3 @@ def test_attribution_adds_up_and_names_the_pair(model: Model) -> None:
     assert (
         np.sign(beside) == [-1, 1] * 4
     ).all()  # what lies inside the tumour speaks for it, what lies apart against it
-
-
-def test_sampled_shares_of_a_network_add_up_too() -> None:
-    bags, _ = cohort(2, 4)
-    mlp = trained(head="mlp", epochs=2, blocks=["space"])
-    found = attribute(mlp, bags, pairs=2, maps=False)
-    assert found.kind == "shapley"
-    assert found.gap < 1e-9

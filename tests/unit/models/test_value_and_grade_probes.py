@@ -7,13 +7,10 @@ from scipy.optimize import minimize
 from sklearn.linear_model import Ridge
 
 from panther.cohort.targets import Labels, Values
-from panther.errors import InputError
 from panther.models.losses import grade_log_probabilities
 from panther.models.probe_solvers import cumulative, grade_likelihood
 from panther.models.probes import fit_cumulative, fit_labels, fit_logistic, fit_ridge, fit_suitable, inner_folds
 from panther.models.tasks import fit_task
-
-RNG = np.random.default_rng(0)
 
 
 def rows(n: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
@@ -95,15 +92,11 @@ def test_probe_and_loss_have_the_same_likelihood_of_grades():
     logits = fit_cumulative(x, grade, 4).logits(x)
     by_loss = grade_log_probabilities(torch.from_numpy(logits))
     np.testing.assert_allclose(by_loss.exp().sum(1), 1, atol=1e-12)
+    extreme = torch.tensor([[500.0, -200.0, 3.0], [-500.0, 80.0, -80.0]], dtype=torch.float64, requires_grad=True)
+    p = grade_log_probabilities(extreme)
+    p.clamp_min(-1e3).sum().backward()
+    assert torch.isfinite(extreme.grad).all()
     np.testing.assert_allclose(by_loss[np.arange(150), grade], grade_likelihood(logits[None], grade)[0], atol=1e-12)
-
-
-def test_grades_stay_finite_and_ordered_however_sure_a_network_is():
-    logits = torch.tensor([[500.0, -200.0, 3.0], [-500.0, 80.0, -80.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
-    p = grade_log_probabilities(logits.requires_grad_()).exp()
-    np.testing.assert_allclose(p.sum(1).detach(), 1)
-    p.log().clamp_min(-1e3)[2].sum().backward()
-    assert torch.isfinite(logits.grad).all()
 
 
 @pytest.mark.parametrize("absent", [0, 1, 3])
@@ -131,12 +124,3 @@ def test_each_label_is_a_logistic_regression_on_its_known_samples():
         odds = alone.logits(x) @ np.array([-1.0, 1.0])
         np.testing.assert_allclose(found.logits(x)[:, k], odds, atol=1e-10)
     assert fit_suitable(x, Labels(("a", "b", "c"), labels)).weight.shape == (8, 3)
-
-
-def test_values_that_are_all_equal_are_refused():
-    with pytest.raises(InputError, match="same value"):
-        fit_ridge(RNG.normal(size=(9, 2)), np.full(9, 3.0))
-    with pytest.raises(InputError, match="have the value 3"):
-        fit_task("huber", Values(np.full(9, 3.0)))
-    with pytest.raises(InputError, match="delta"):
-        fit_task("huber", Values(np.arange(9.0)), delta=0)

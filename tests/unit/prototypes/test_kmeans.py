@@ -11,7 +11,7 @@ from mixture_bags import mixture_bag
 from panther.errors import InputError
 from panther.prototypes.kmeans import _lloyd_in_torch, _lloyd_on_gpu, energies, kmeans, lloyd, plus_plus
 from panther.prototypes.patches import allocate, choose_rows
-from panther.statistics import compiled, take
+from panther.statistics import compiled
 from panther.statistics.compiled import compiled_kernel
 
 
@@ -82,7 +82,7 @@ def test_an_empty_cluster_is_moved_to_where_patches_are(kernel):
     assert len(owner.unique()) == 3
 
 
-@pytest.mark.parametrize("most", [1, 2, 5, 300])
+@pytest.mark.parametrize("most", [1, 300])
 @pytest.mark.parametrize(
     ("rows", "dim", "clusters"), [(70, 3, 1), (500, 5, 3), (777, 33, 17), (300, 130, 40), (900, 200, 9)]
 )
@@ -176,18 +176,3 @@ def test_every_patch_has_the_same_chance_not_only_the_first_ones():
     for seed in range(600):
         hits[choose_rows("slide", 40, 10, seed).numpy()] += 1
     assert abs(hits - 150).max() < 5 * np.sqrt(600 * 0.25 * 0.75)
-
-
-def test_rows_are_taken_from_any_kind_of_source():
-    x, _ = mixture_bag(300, 4, 2)
-
-    class Lazy:
-        shape, dtype = x.shape, x.dtype
-
-        def __getitem__(self, rows):
-            return x[rows]
-
-    for size in (3, 290):
-        index = choose_rows("a", 300, size, 0)
-        assert torch.equal(take(Lazy(), index), x[index])
-        assert torch.equal(take(x.half(), index), x[index].half().float())

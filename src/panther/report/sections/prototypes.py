@@ -134,7 +134,7 @@ def _evenly(count: int, most: int) -> np.ndarray:
 def _heatmap(samples: Sequence[str], weights: np.ndarray, names: Sequence[str]) -> Figure:
     order = sorted_rows(weights)[_evenly(len(weights), MOST_SAMPLES)]
     some = f" {MOST_SAMPLES:,} of {len(samples):,} samples, evenly spaced." if len(order) < len(samples) else ""
-    text = f"π by sample and prototype.{some}"
+    text = f"Shares π by sample and prototype.{some}"
     mean = ", ".join(f"{name} {share:.0%}" for name, share in zip(names, weights.mean(0), strict=True))
     return Figure("weights", weights_heatmap(weights[order], [samples[i] for i in order], names), text, f"mean {mean}")
 
@@ -149,7 +149,7 @@ def _boxes(material: Material, samples: Sequence[str], weights: np.ndarray, name
             above = pd.to_numeric(groups, errors="coerce") > median
             halves = np.where(above, f"{title} above {median:.6g}", f"{title} at most {median:.6g}")
             groups = np.where(groups == "not known", groups, halves)
-        text = f"π by {title}."
+        text = f"Shares π by {title}."
         figures[title] = Figure(f"boxes-{k}", weights_boxes(weights, groups.tolist(), names), text)
     return figures
 
