@@ -36,9 +36,9 @@ def path_to_encoder(folder: Path) -> dict[str, str]:
 
 
 def start_slides(lab: Lab, job: str, *words: object, env: dict[str, str] | None = None, **options: Any) -> Command:
-    """Start `panther slides` over them; a claim of a process that is stopped expires after three seconds."""
-    environment = {**path_to_encoder(lab.folder), "PANTHER_LOCK_LIMIT": "3", **(env or {})}
-    return lab.start(*SLIDES, "-o", job, *words, apart=True, env=environment, **options)
+    """Start `panther slides` over them."""
+    environment = {**path_to_encoder(lab.folder), **(env or {})}
+    return lab.start(*SLIDES, "-o", job, *words, env=environment, **options)
 
 
 def features(lab: Lab, job: str, slides: int = 4) -> dict[str, bytes]:

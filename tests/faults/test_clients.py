@@ -18,12 +18,10 @@ def lab(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("apart", [False, True])
-def test_a_command_is_killed_again_and_again(lab, apart):
+def test_a_command_is_killed_again_and_again(lab):
     alone, chance, killed = lab.undisturbed(*EMBED), random.Random(7), 0
-    kills = 4 if apart else 20  # importing everything anew takes seconds
-    while killed < kills:
-        command = lab.start(*EMBED, apart=apart)
+    while killed < 8:
+        command = lab.start(*EMBED)
         until(lambda c=command: lab.others(c) or c.code is not None, "workers")
         time.sleep(chance.uniform(0, 1))
         if command.kill():
@@ -38,20 +36,10 @@ def test_a_command_is_killed_again_and_again(lab, apart):
 
 
 @pytest.mark.slow
-def test_two_start_the_same_command_at_once(lab):
-    alone = lab.undisturbed(*EMBED)
-    both = [lab.start(*EMBED) for _ in range(2)]
-    for command in both:
-        command.wait()
-    assert lab.digest("out.npz") == alone
-    lab.assert_clean()
-
-
-@pytest.mark.slow
 def test_the_fork_server_and_all_workers_are_killed(lab):
     """The fork server and all the others of a command, whatever they are, but not the command."""
     alone = lab.undisturbed(*EMBED)
-    command = lab.start(*EMBED, apart=True)
+    command = lab.start(*EMBED)
     until(lambda: len(lab.others(command)) >= 3 or command.code is not None, "workers and their server")
     killed = 0
     for process in lab.others(command):

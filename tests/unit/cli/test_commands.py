@@ -99,7 +99,7 @@ def test_convert_goes_on_past_a_broken_bag_and_refuses_an_impossible_output(pant
         embed("--set", "steps"),
         embed("--set", "temperature=NaN"),
         embed("--level", "patient"),
-        embed("--dtype", "float8"),
+        embed("-o", "m.csv"),
         embed("-j", -1),
         ("embed", "missing", "-p", "p.npy", "-o", "s.h5ad"),
         ("prototypes", "feats", "-o", "q.safetensors", "-C", 0),

@@ -1,16 +1,9 @@
 """The extraction loop: right pixels in the right rows, whatever happens on the way."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
-from pathlib import Path
 
 import h5py
 import numpy as np
-import psutil
 import pytest
 from PIL import Image
 
@@ -68,27 +61,6 @@ if __name__ == "__main__":
     with Pipeline(encoder, ExtractSettings(batch=4, workers=2)) as pipeline:
         encode_tiles(Path(sys.argv[1]), pipeline, Path(sys.argv[2]))
 """
-
-
-def test_a_killed_process_leaves_no_file_and_no_process(tmp_path):
-    make_tiles(tmp_path / "tiles", 200)
-    script = tmp_path / "killed.py"
-    script.write_text(KILLED)
-    target = tmp_path / "bag.h5"
-    paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    child = subprocess.Popen([sys.executable, script, tmp_path / "tiles", target], env=environment)
-    parent = psutil.Process(child.pid)
-    deadline = time.monotonic() + 60
-    # the fork server, and two that decode
-    while time.monotonic() < deadline and len(parent.children(recursive=True)) < 3:
-        time.sleep(0.01)
-    family = parent.children(recursive=True)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    assert not target.exists()
-    assert len(family) >= 2  # at least the two that decode
-    assert not psutil.wait_procs(family, timeout=30)[1]  # nobody waits for work for ever
 
 
 def test_features_that_do_not_fit_are_refused(tmp_path):

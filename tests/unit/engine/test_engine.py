@@ -139,12 +139,6 @@ def test_all_values_come_in_order_or_the_first_failure_is_raised(work):
         map_all(square, range(8), "squaring", work)
 
 
-def test_where_an_unexpected_error_came_from_is_logged(caplog):
-    with caplog.at_level("DEBUG", logger="panther"):
-        list(map_slides(square, [5]))
-    assert "in square" in caplog.text
-
-
 def test_every_call_has_one_thread_and_the_caller_keeps_its_threads():
     torch.set_num_threads(2)
     assert [o.value for o in map_slides(threads, range(2))] == [1, 1]

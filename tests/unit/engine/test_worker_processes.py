@@ -1,6 +1,5 @@
 """Worker processes: one that dies, hangs or cannot begin costs an item at most; scripts, fork servers and parents that end."""
 
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -136,15 +135,6 @@ else:  # in the fork server, and forked with it
 """
 
 
-@pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_methods(), reason="no fork server here")
-def test_the_fork_server_runs_atexit_handlers_but_does_not_finalise_modules(tmp_path):
-    """Whoever reads the output of a command through a pipe waits for it."""
-    (tmp_path / "leaving.py").write_text(LEAVING)
-    subprocess.run([sys.executable, "leaving.py"], cwd=tmp_path, capture_output=True, check=True, timeout=100)
-    assert (tmp_path / "said goodbye").exists()
-    assert not (tmp_path / "taken apart").exists()
-
-
 PARENT = """
 import ctypes, os, signal, time
 from pathlib import Path
@@ -189,10 +179,3 @@ if __name__ == "__main__":
     with open_executor(1) as pool:
         print(pool.schedule(kernel_name).result())
 """
-
-
-def test_workers_inherit_the_choice_of_the_kernel(tmp_path):
-    (tmp_path / "kernel.py").write_text(KERNEL)
-    environment = {**os.environ, "PANTHER_KERNEL": "torch"}
-    run = subprocess.run([sys.executable, "kernel.py"], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert run.stdout.strip() == "torch"

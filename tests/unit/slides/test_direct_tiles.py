@@ -115,14 +115,6 @@ def test_a_scratched_tile_is_refused_where_openslide_refuses_it(tmp_path: Path) 
     assert verdicts_agree(path, 40) == {True, False}  # some scratches are legal JPEG: nobody can notice
 
 
-def test_a_scratched_tile_of_a_real_scanner_is_refused_where_openslide_refuses_it(
-    shared_data: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "a.svs"
-    path.write_bytes((shared_data / "slides" / "CMU-1-Small-Region.svs").read_bytes())
-    assert verdicts_agree(path, 25) == {True, False}
-
-
 @pytest.mark.parametrize("photometric", ["rgb", "ycbcr"])
 def test_jpeg_strips_that_openslide_does_not_open_are_checked_too(tmp_path: Path, photometric: str) -> None:
     path, image = tmp_path / "a.tif", tissue_slide(200, 333)[0]

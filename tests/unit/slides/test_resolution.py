@@ -13,7 +13,6 @@ KNOWN = [
     ({"openslide.mpp-x": "0.25", "openslide.mpp-y": "0.2502"}, 0.2501, "openslide.mpp"),
     ({"aperio.MPP": "0.4990"}, 0.499, "aperio.MPP"),
     ({"aperio.MPP": "0,2527"}, 0.2527, "aperio.MPP"),
-    ({"philips.DICOM_PIXEL_SPACING": '"0.000226891" "0.000226907"'}, 0.226899, "philips.DICOM_PIXEL_SPACING"),
     ({"ome.PhysicalSizeX": "250", "ome.PhysicalSizeY": "250", "ome.PhysicalSizeXUnit": "nm"}, 0.25, "OME PhysicalSize"),
     (
         {"tiff.XResolution": "20000", "tiff.YResolution": "20000", "tiff.ResolutionUnit": "centimeter"},

@@ -81,13 +81,6 @@ def test_the_grey_frame_of_a_stitched_scan_is_not_tissue(shared_data: Path, tmp_
     assert 140 <= len(read_coords(tmp_path / PATCHES / f"{path.stem}_patches.h5").coords) <= 180
 
 
-def test_a_given_resolution_that_the_file_contradicts_is_noted(slide: Path, tmp_path: Path) -> None:
-    result = invoke(slide, "-o", tmp_path / "job", "--patch-size", 64, "--slide-mpp", 0.25)
-    said = "the file says 0.5 um/px (openslide.mpp), 0.25 was requested and used"
-    assert f"a: {said}" in result.stderr
-    assert said in rows_of(tmp_path / "job")["a"]["note"]
-
-
 def test_magnification_says_the_same_as_resolution(slide: Path, tmp_path: Path) -> None:
     invoke(slide.parent, "-o", tmp_path / "job", "--mag", 10, "--patch-size", 64, "--overlap", 16)
     value = read_coords(tmp_path / "job" / "10x_64px_16px_overlap" / "patches" / "a_patches.h5")

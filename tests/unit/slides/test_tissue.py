@@ -9,7 +9,6 @@ from scipy import ndimage
 
 from panther.slides import TissueSettings, find_tissue, open_slide, segmenters
 from panther.slides.polygons import rasterise
-from panther.slides.tissue import otsu
 
 MPP = 4.0
 SHAPE = (700, 900)
@@ -145,9 +144,3 @@ def test_contours_lie_where_the_tissue_is_at_level_0(tmp_path: Path, mpp: float)
         mask = rasterise(tissue, slide.dimensions, 1.0)
     expected = truth[::2, ::2].repeat(factor, 0).repeat(factor, 1)
     assert iou(mask, expected) > 0.93
-
-
-def test_otsu_separates_two_classes() -> None:
-    rng = np.random.default_rng(0)
-    values = np.concatenate([rng.normal(0, 0.1, 5000), rng.normal(1, 0.1, 1000)])
-    assert 0.3 < otsu(values) < 0.7

@@ -39,12 +39,6 @@ def stamp(path: Path, row: np.ndarray) -> None:
         file.attrs.update(encoder="cobra", feat_type="slide")
 
 
-def matrix(folder: Path) -> Path:
-    np.save(folder / "all.npy", X)
-    (folder / "all.txt").write_text("\n".join(NAMES))
-    return folder / "all.npy"
-
-
 def npz(folder: Path) -> Path:
     np.savez(folder / "all.npz", X=X, samples=np.array(NAMES))
     return folder / "all.npz"
@@ -65,11 +59,6 @@ def parquet(folder: Path) -> Path:
     return folder / "all.parquet"
 
 
-def lists(folder: Path) -> Path:
-    pd.DataFrame({"slide_id": NAMES, "vector": list(X)}).to_parquet(folder / "all.parquet")
-    return folder / "all.parquet"
-
-
 def h5ad(folder: Path) -> Path:
     import anndata
 
@@ -82,7 +71,7 @@ LAYOUTS = {
     "stamp": one_each(stamp, ".h5"),
     "tensors": one_each(lambda path, row: torch.save(torch.from_numpy(row), path), ".pt"),
     "arrays": one_each(lambda path, row: np.save(path, row[None]), ".npy"),
-    **{write.__name__: write for write in (matrix, npz, csv, parquet, lists, h5ad)},
+    **{write.__name__: write for write in (npz, csv, parquet, h5ad)},
 }
 
 

@@ -152,12 +152,6 @@ def test_a_table_selects_slides_and_missing_and_further_ones_are_reported(folder
         select_slides(folder, table(folder / "u.csv", "slide_id\nother\n"))
 
 
-def test_a_hidden_file_that_a_table_names_is_not_called_missing(folder):
-    write(folder, "npy", *features(5), name=".05")
-    problems = select_slides(folder, table(folder / "t.csv", "slide_id,case_id\n03,p\n.05,q\n")).problems
-    assert "no feature file" not in problems[".05"]
-
-
 def test_the_slides_of_a_patient_are_one_bag_and_one_clinical_row(folder):
     path = table(folder / "t.csv", "slide_id,case_id,age,stain\n01,7,60,a\n02,7,60,b\n03,08,50,a\n99,08,50,a\n")
     chosen = select_slides(folder, path, level="patient")
@@ -181,14 +175,6 @@ def test_na_may_be_the_name_of_a_patient(folder, level):
     assert {ref.sample for ref in chosen.refs} == ({"NA", "NaN", "null"} if level == "patient" else {"01", "02", "03"})
     assert sorted(chosen.clinical["age"].dropna()) == [50, 60]
     assert sorted(chosen.clinical["lab"].dropna()) == ["7", "8"]  # a name of a site, or nothing
-
-
-def test_slides_of_a_patient_must_share_the_number_of_features(folder):
-    write(folder, "npy", *features(5, d=9), name="05")
-    path = table(folder / "t.csv", "slide_id,case_id\n01,p\n05,p\n")
-    (ref,) = select_slides(folder, path, level="patient").refs
-    with pytest.raises(InputError, match="p: "):
-        ref.open()
 
 
 def test_hidden_files_and_files_that_are_no_bags_are_not_listed(folder):
