@@ -21,7 +21,7 @@ from panther.explain.shares import as_proportions
 from panther.mixture import effective_number
 from panther.models.model import load_model
 from panther.report.data import Run, load_run
-from panther.storage.files import read_json
+from panther.storage.files import read_errors, read_json
 from panther.storage.prototypes import load_prototypes
 from panther.storage.tables import as_table
 from panther.study.jobs import load_embeddings
@@ -90,7 +90,6 @@ class Material:
     artefacts: Mapping[str, Artefact]
     maps: Path | None
     names: Mapping[int, str]  # of prototypes: the user's, else those of the first folder with names
-    color_by: str | None
     slides: AtlasWeights | None = None  # of the atlas
     failures: dict[str, str] = field(default_factory=dict)  # part that could not be shown -> reason; sections add to it
     colours: Mapping[int, str] = field(default_factory=dict)  # of prototypes, likewise
@@ -118,7 +117,6 @@ def gather(
     folders: Mapping[str, Path] | None = None,
     names: Names = None,
     title: str | None = None,
-    color_by: str | None = None,
 ) -> Material:
     """Read a run and the ``folders`` of other commands (by the keys of ARTEFACTS, and `maps`), and check that they belong together."""
     run, folders = load_run(results), folders or {}
@@ -131,8 +129,6 @@ def gather(
         if name in folders
     }
     _check_same_prototypes(artefacts)
-    if color_by is not None and color_by not in run.cohort.columns:
-        raise InputError(f"color_by: no column {color_by!r}, expected one of {', '.join(run.cohort.columns)}")
     mixtures = load_mixtures(run)
     rows = [row for a in artefacts.values() for row in a.rows("prototypes") if isinstance(row.get("prototype"), int)]
     count = max((row["prototype"] + 1 for row in rows), default=len(mixtures.prototypes) if mixtures else 0)
@@ -151,18 +147,14 @@ def gather(
     hashes = [str(a.content["prototypes_hash"]) for a in artefacts.values() if "prototypes_hash" in a.content]
     is_other = mixtures is not None and bool(rows) and mixtures.prototypes.content_hash() not in hashes
     return Material(
-        run, title or run.study.name, mixtures, _shift(run, mixtures), artefacts, maps, named, color_by, slides, failures, coloured, is_other
+        run, title or run.study.name, mixtures, _shift(run, mixtures), artefacts, maps, named, slides, failures, coloured, is_other
     )  # fmt: skip
 
 
 def _read_artefact(folder: Path, file: str, command: str) -> Artefact:
     path = folder / file
-    try:
+    with read_errors(path, f"file of `panther {command}`"):
         content = read_json(path)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path}: not readable ({error}), expected the folder that `panther {command}` wrote"
-        ) from error
     if not isinstance(content, dict) or content.get("format", 1) != 1:
         raise InputError(f"{path}: of another format; do `panther {command}` again, or update")
     return Artefact(folder, content)

@@ -109,21 +109,13 @@ class NamesBook:
 
     @contextmanager
     def _writing(self) -> Iterator[tuple[str, Mapping[int, Naming]]]:
-        """Text and content of the file, locked against other threads and viewers; refused if it cannot be written."""
-        if self.path.is_symlink():
-            raise InputError(f"{self.path}: is a link to another file, expected the file itself")
-        if self.path.exists() and not self.path.stat().st_mode & 0o222:
-            raise InputError(f"{self.path}: is read-only")
-        check_writable(self.path)
-        try:
-            with self._lock, exclusive(self.path.parent):
-                text, now = self._read()
-                if now.problem:
-                    raise InputError(f"{now.problem}; nothing was saved")
-                yield text, now.namings
-                self._last = None
-        except OSError as error:
-            raise InputError(f"{self.path}: cannot be changed ({error.strerror}); nothing was saved") from error
+        """Text and content of the file, to be changed."""
+        with self._lock, changing(self.path):
+            text, now = self._read()
+            if now.problem:
+                raise InputError(f"{now.problem}; nothing was saved")
+            yield text, now.namings
+            self._last = None
 
     def _read(self, version: str = "") -> tuple[str, NamesState]:
         if not self.path.exists():
@@ -137,19 +129,29 @@ class NamesBook:
 
 
 @contextmanager
-def exclusive(folder: Path) -> Iterator[None]:
-    """Lock a folder against other viewers while a file in it is read, changed and written; no file is left behind.
+def changing(path: Path) -> Iterator[None]:
+    """Lock the folder of a file against other viewers while it is read, changed and written; refused if it cannot be written.
 
-    Where the system cannot lock folders (Windows, some network file systems) a change made within the same millisecond may be lost.
+    No file is left behind. Where the system cannot lock folders (Windows, some network file systems) a change made within the same
+    millisecond may be lost.
     """
-    with ExitStack() as stack:
-        with suppress(ImportError, OSError):
-            import fcntl
+    if path.is_symlink():
+        raise InputError(f"{path}: is a link to another file, expected the file itself")
+    if path.exists() and not path.stat().st_mode & 0o222:
+        raise InputError(f"{path}: is read-only")
+    check_writable(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            with suppress(ImportError, OSError):
+                import fcntl
 
-            handle = os.open(folder, os.O_RDONLY)
-            stack.callback(os.close, handle)
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+                handle = os.open(path.parent, os.O_RDONLY)
+                stack.callback(os.close, handle)
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        raise InputError(f"{path}: cannot be changed ({error.strerror}); nothing was saved") from error
 
 
 def legend(state: NamesState, count: int) -> list[tuple[str, str]]:

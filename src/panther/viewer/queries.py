@@ -1,6 +1,5 @@
 """Parameters of requests: names, types and bounds, checked before use."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -171,21 +170,3 @@ class NameChange(Body):
     note: Annotated[str, Field(max_length=2000)] | None = None
     colour: str | None = None
     group: Annotated[str, Field(max_length=100)] | None = None
-
-
-PLAIN = {
-    "int_parsing": "a whole number",
-    "float_parsing": "a number",
-    "finite_number": "a number",
-    "string_type": "text",
-}
-
-
-def describe_problem(errors: Sequence[Any]) -> str:
-    """The first error of pydantic as one line: parameter, found, expected."""
-    first = errors[0]
-    name = ".".join(map(str, first["loc"])) or "request"
-    if first["type"] in ("missing", "extra_forbidden"):
-        return f"{name}: is {'missing' if first['type'] == 'missing' else 'unknown'}"
-    expected = PLAIN.get(first["type"], str(first["msg"]).removeprefix("Input should be "))
-    return f"{name}: found {str(first['input'])[:60]!r}, expected {expected}"

@@ -14,7 +14,7 @@ from flask.json.provider import DefaultJSONProvider
 from pydantic import ValidationError
 from werkzeug.exceptions import HTTPException
 
-from panther.errors import InputError
+from panther.errors import InputError, format_invalid
 from panther.viewer.annotations import annotation_routes
 from panther.viewer.guard import Guard, guarded
 from panther.viewer.pages.cohort import cohort_routes
@@ -23,7 +23,6 @@ from panther.viewer.pages.prototypes import prototype_routes
 from panther.viewer.pages.slide import slide_routes
 from panther.viewer.pages.start import start_routes
 from panther.viewer.pages.study import study_routes
-from panther.viewer.queries import describe_problem
 from panther.viewer.workbench import BusyError, InProgressError, UnknownError, Workbench, as_sentence
 
 PAGES = (start_routes, slide_routes, annotation_routes, patch_routes, prototype_routes, cohort_routes, study_routes)
@@ -120,7 +119,7 @@ def _describe(error: Exception) -> tuple[str, int]:
     if isinstance(error, HTTPException):
         return error.description or "The viewer cannot answer this.", error.code or 500
     if isinstance(error, ValidationError):
-        return describe_problem(error.errors(include_url=False)), 422
+        return format_invalid(error).lstrip(": "), 422
     if isinstance(error, InputError):
         return str(error), {UnknownError: 404, BusyError: 503}.get(type(error), 422)
     if isinstance(error, RecursionError):

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 import panther
-from panther.engine import open_executor
 from panther.viewer.contents import find_contents
 from panther.viewer.pages import patch as patch_page
-from panther.viewer.pages.patch import search, searched_patch
+from panther.viewer.pages.patch import search
 from panther.viewer.serve import Viewer
 from panther.viewer.workbench import Workbench
 from viewer.asking import entered
@@ -138,22 +137,6 @@ def test_progress_comes_line_by_line_and_the_last_line_is_the_answer(client):
     lines = [json.loads(line) for line in response.get_data(as_text=True).splitlines()]
     assert lines[0] == {"done": 0, "of": 6}
     assert len(lines[-1]["patches"]) == 12
-
-
-def test_the_same_patches_from_worker_processes(client, cohort_folder):
-    with open_executor(2) as executor:
-        apart = answer_of(entered(Workbench(find_contents(cohort_folder), executor=executor)), "where=cohort&k=30")
-    assert apart["patches"] == answer_of(client, "where=cohort&k=30")["patches"]
-
-
-def test_closing_the_iterator_stops_the_search(bench, monkeypatch):
-    searched = []
-    monkeypatch.setattr(patch_page, "search_slide", lambda ref, query: searched.append(ref.sample) or [])
-    states = search(bench, searched_patch(bench, "S0", 7, 3), list(bench.contents.slides.values()))
-    while next(states).done < 2:
-        pass
-    states.close()
-    assert searched == ["S0", "S1"]
 
 
 def test_a_browser_that_goes_away_stops_its_search(cohort_folder, monkeypatch):

@@ -71,6 +71,7 @@ def test_the_name_of_the_hub_is_known_from_its_environment(monkeypatch, bench):
     monkeypatch.setenv(PUBLIC, HUB[PUBLIC])
     with Viewer(bench) as viewer:
         assert viewer.address.startswith("https://hub.lab.org/user/me/proxy/")
+        assert f'src="/user/me/proxy/{viewer.port}/?token=' in viewer._repr_html_()
         here = f"http://127.0.0.1:{viewer.port}{urlsplit(viewer.address).path}?token={viewer.guard.token}"
         assert Browser().get(here, Host="hub.lab.org").status == 200
         assert Browser().get(here, Host="evil.example").status == 403

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from importlib import util
 
 import psutil
 import pytest
@@ -89,13 +88,6 @@ def test_a_port_in_use_and_the_host_of_another_machine_are_refused(monkeypatch, 
             ListenConfig(host).listen()
 
 
-def test_missing_packages_are_named_with_their_extra(monkeypatch, tmp_path):
-    missing, original = ("flask", "waitress"), util.find_spec
-    monkeypatch.setattr("panther.errors.find_spec", lambda name: None if name in missing else original(name))
-    with pytest.raises(InputError, match=r"flask, waitress.*panther-wsi\[view\]"):
-        panther.view(tmp_path)
-
-
 def test_the_command_line_works_without_the_packages_of_the_viewer():
     program = "import sys; sys.modules['flask'] = None; from panther.cli import build_app; build_app(); print('waitress' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
@@ -155,12 +147,6 @@ def test_a_notebook_shows_the_viewer_in_a_frame_until_it_is_closed(cohort_folder
     assert "iframe" not in viewer._repr_html_()
     with pytest.raises(OSError):
         socket.create_connection(("127.0.0.1", viewer.port), timeout=2).close()
-
-
-def test_in_a_hub_the_frame_is_below_the_address_of_the_hub(bench, monkeypatch):
-    monkeypatch.setenv(PREFIX, "/user/me/")
-    with Viewer(bench) as viewer:
-        assert f'src="/user/me/proxy/{viewer.port}/?token=' in viewer._repr_html_()
 
 
 def test_a_viewer_that_cannot_start_leaves_nothing_running(tmp_path):

@@ -134,28 +134,22 @@ def _evenly(count: int, most: int) -> np.ndarray:
 def _heatmap(samples: Sequence[str], weights: np.ndarray, names: Sequence[str]) -> Figure:
     order = sorted_rows(weights)[_evenly(len(weights), MOST_SAMPLES)]
     some = f" {MOST_SAMPLES:,} of {len(samples):,} samples, evenly spaced." if len(order) < len(samples) else ""
-    text = f"π by sample and prototype.{some}"
+    text = f"Shares π by sample and prototype.{some}"
     mean = ", ".join(f"{name} {share:.0%}" for name, share in zip(names, weights.mean(0), strict=True))
     return Figure("weights", weights_heatmap(weights[order], [samples[i] for i in order], names), text, f"mean {mean}")
-
-
-def _columns(material: Material) -> list[str]:
-    """Columns to colour and group by, that of ``color_by`` first."""
-    chosen = [material.color_by] if material.color_by else []
-    return list(dict.fromkeys([*chosen, *describing_columns(material.run)]))
 
 
 def _boxes(material: Material, samples: Sequence[str], weights: np.ndarray, names: Sequence[str]) -> dict[str, Figure]:
     run, figures = material.run, {}
     titles = column_titles(map(str, run.cohort.columns))
-    for k, name in enumerate(_columns(material) if set(samples) & set(run.cohort.index) else ()):
+    for k, name in enumerate(describing_columns(run) if set(samples) & set(run.cohort.index) else ()):
         title, groups, numbers = titles[name], np.array(run.column(name, samples)), numeric(run.cohort[name])
         if numbers is not None:
             median = np.nanmedian(numbers)
             above = pd.to_numeric(groups, errors="coerce") > median
             halves = np.where(above, f"{title} above {median:.6g}", f"{title} at most {median:.6g}")
             groups = np.where(groups == "not known", groups, halves)
-        text = f"π by {title}."
+        text = f"Shares π by {title}."
         figures[title] = Figure(f"boxes-{k}", weights_boxes(weights, groups.tolist(), names), text)
     return figures
 
@@ -169,7 +163,7 @@ def _scatters(material: Material) -> dict[str, Figure]:
     samples = [mixture.samples[i] for i in rows]
     some = "" if len(rows) == len(mixture.samples) else f" {len(rows):,} of them are shown."
     for projection, (position, axes) in mixture.positions.items():
-        for k, name in enumerate(_columns(material)):
+        for k, name in enumerate(describing_columns(run)):
             numbers = numeric(run.cohort[name].reindex(samples).fillna(""))
             values = run.column(name, samples) if numbers is None else numbers
             text = f"{projection} of {len(mixture.samples):,} embeddings, by {titles[name]}.{some}"

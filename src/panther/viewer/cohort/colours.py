@@ -127,7 +127,7 @@ class CohortColours:
         """Titles of the prototypes."""
         if self._bench.contents.prototypes:
             return [title for title, _ in self._bench.legend(set_name)]
-        return [f"C{c}" for c in range(self._shares.count(set_name))]
+        return [f"C{c}" for share in list(self._shares.of_file(set_name).values())[:1] for c in range(len(share.pi))]
 
     def _pi(self, c: int, set_name: str | None, units: Units) -> Values:
         shares, _failures = self._shares.read(set_name)

@@ -139,7 +139,7 @@ class CohortShares:
 
     def read(self, name: str | None) -> tuple[Mapping[str, Share], Mapping[str, str]]:
         """Shares under a set of prototypes, and why some failed; `InProgressError` while they are computed."""
-        shares = self._from_file(name)
+        shares = self.of_file(name)
         contents = self._bench.contents
         missing = [name for name, slide in contents.slides.items() if slide.features is not None and name not in shares]
         if not contents.prototypes or not missing:
@@ -155,17 +155,11 @@ class CohortShares:
         """Shares that are there without reading features: of the embeddings or of an atlas."""
         try:
             has_atlas = bool(self._bench.contents.artefacts.get("atlas"))
-            return self.read(name)[0] if has_atlas else self._from_file(name)
+            return self.read(name)[0] if has_atlas else self.of_file(name)
         except (InputError, InProgressError):
             return {}
 
-    def count(self, name: str | None) -> int:
-        """Number of prototypes."""
-        if self._bench.contents.prototypes:
-            return len(self._bench.prototypes(name))
-        return len(next((share.pi for share in self._from_file(name).values()), ()))
-
-    def _from_file(self, name: str | None) -> dict[str, Share]:
+    def of_file(self, name: str | None) -> dict[str, Share]:
         """Shares of the embeddings file, if they are of these prototypes, or there are no other prototypes."""
         file, contents = self.embeddings(), self._bench.contents
         if file is None:

@@ -41,11 +41,6 @@ def _rows(**columns: Any) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _differ(codes: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Whether methods (M, S) that predicted something disagree on a patient (S,)."""
-    return (np.where(known, codes, np.inf).min(0) < np.where(known, codes, -np.inf).max(0)) & known.any(0)
-
-
 def _classes(run: Run, people: Classified) -> list[dict[str, Any]]:
     predicted, is_predicted = people.predicted, people.predicted >= 0
     names = np.array([*(run.classes or []), None], object)  # number -1: not known
@@ -55,7 +50,6 @@ def _classes(run: Run, people: Classified) -> list[dict[str, Any]]:
         probability=people.of_truth.T,
         right=((predicted == people.truth) & is_predicted).sum(0),
         judged=is_predicted.sum(0),
-        disagree=_differ(predicted, is_predicted),
     )
 
 
@@ -67,7 +61,6 @@ def _values(run: Run, people: Measured) -> list[dict[str, Any]]:
         error=people.error.T,
         all_predicted=mean_over_methods(predicted),
         spread=np.full(len(truth), truth.std()),
-        disagree=_differ(predicted > np.median(truth), ~np.isnan(predicted)),
     )
 
 
@@ -78,7 +71,6 @@ def _ranks(run: Run, people: Ranked) -> list[dict[str, Any]]:
         risk=people.rank.T,
         wrong=people.wrong.T,
         all_risk=mean_over_methods(people.rank),
-        disagree=_differ(people.rank > 0.5, ~np.isnan(people.rank)),  # sides of the median patient
     )
 
 
@@ -88,17 +80,16 @@ def _labels(run: Run, people: Labelled) -> list[dict[str, Any]]:
     is_positive = known & (people.probability > 0.5)  # (M, S, L)
     is_predicted = ~(np.isnan(people.probability) & known).any(2)  # (M, S)
     is_right = (is_positive == (people.truth == 1)).all(2) & is_predicted
-    rows = _rows(
+    patients = zip(is_positive.swapaxes(0, 1), is_predicted.T, strict=True)
+    return _rows(
         truth=[_listed(people.names, row) for row in people.truth == 1],
-        predicted=[[_listed(people.names, row) for row in of_patient] for of_patient in is_positive.swapaxes(0, 1)],
+        predicted=[
+            [_listed(people.names, row) if ok else None for row, ok in zip(*one, strict=True)] for one in patients
+        ],
         probability=people.of_truth.T,
         right=is_right.sum(0),
         judged=is_predicted.sum(0),
     )
-    for row, known in zip(rows, is_predicted.T, strict=True):
-        row["disagree"] = len({*compress(row["predicted"], known)}) > 1
-        row["predicted"] = [text if ok else None for text, ok in zip(row["predicted"], known, strict=True)]
-    return rows
 
 
 def _listed(names: Sequence[str], is_listed: np.ndarray) -> str:
