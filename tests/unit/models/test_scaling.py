@@ -8,7 +8,6 @@ from panther.aggregators import build
 from panther.errors import InputError
 from panther.models import trainer
 from panther.models.scaling import (
-    Scaler,
     build_scaler,
     mixture_shape,
     scalers,
@@ -65,16 +64,6 @@ def test_single_numbers_of_the_tail_count_as_one_number_each():
     assert float(variance[0]) == pytest.approx(float(variance[1:51].mean()), rel=1e-4)
     assert float(variance[0]) == pytest.approx(float(variance[51:101].mean()), rel=1e-4)
     assert float(variance[:101].sum()) == pytest.approx(float(variance[101]), rel=1e-4)  # one kind beside another
-
-
-@pytest.mark.parametrize("name", scalers.names())
-def test_saved_tensors_scale_the_same(name, tmp_path):
-    from safetensors.torch import load_file, save_file
-
-    x, columns = embeddings()
-    scaler = build_scaler(name)(x, columns)
-    save_file({k: v.contiguous() for k, v in scaler.state().items()}, tmp_path / "scaler.safetensors")
-    assert torch.equal(Scaler.from_state(load_file(tmp_path / "scaler.safetensors"))(x), scaler(x))
 
 
 def test_bad_rows_and_other_widths_are_refused_and_constants_stay_finite():
