@@ -52,6 +52,6 @@ def test_missing_sites_and_invalid_numbers_of_folds_are_refused(folds, with_site
 @pytest.mark.parametrize("nothing", [None, np.nan, "", "nan"])
 def test_a_row_without_a_site_is_refused(nothing):
     x, y, sites = data(30)
-    given = [nothing if i in (4, 9) else site for i, site in enumerate(sites)]
+    inputs = [nothing if i in (4, 9) else site for i, site in enumerate(sites)]
     with pytest.raises(InputError, match=r"2 of 30 rows have no site in `groups=`, e\.g\. row 4"):
-        next(SiteKFold(2).split(x, y, given))
+        next(SiteKFold(2).split(x, y, inputs))

@@ -137,8 +137,8 @@ def test_only_whole_mixtures_are_share_weighted_and_others_are_balanced(method, 
 def test_coordinates_are_those_of_the_equation():
     x = mixtures()
     usual = usual_mixture([x], COUNT, DIM)
-    found = share_weighted_coordinates(x.double(), usual).numpy()
-    for row, one in zip(found, x.double().numpy().reshape(-1, COUNT, 1 + 2 * DIM), strict=True):
+    result = share_weighted_coordinates(x.double(), usual).numpy()
+    for row, one in zip(result, x.double().numpy().reshape(-1, COUNT, 1 + 2 * DIM), strict=True):
         expected = []
         for c, (share, *rest) in enumerate(one):
             mean, variance = np.array(rest[:DIM]), np.array(rest[DIM:])
@@ -146,7 +146,7 @@ def test_coordinates_are_those_of_the_equation():
             expected += [*(np.sqrt(share) * (variance - usual.variances[c].numpy()))]
         expected += [*(one[:, :1] * one[:, 1 : 1 + DIM]).sum(0)]
         np.testing.assert_allclose(row, expected, atol=1e-12)
-    assert len(share_weighted_columns(COUNT, DIM)) == found.shape[1]
+    assert len(share_weighted_columns(COUNT, DIM)) == result.shape[1]
 
 
 def test_parameters_of_absent_prototypes_have_no_weight():

@@ -111,9 +111,9 @@ def test_the_shuffled_score_is_that_of_models_trained_and_tested_on_shuffled_tis
     for trained in [one for one in results.run.shuffled if one.cell.method.title == "order"]:
         _, parts = load_predictions(trained.predictions)
         truth = np.array([label[str(name)] for name in parts["test"]["ids"]])
-        said = parts["test"]["probabilities"].argmax(1)
+        message = parts["test"]["probabilities"].argmax(1)
         seen.add(parts["test"]["probabilities"].tobytes())
-        right.append(np.mean([(said[truth == k] == k).mean() for k in (0, 1)]))
+        right.append(np.mean([(message[truth == k] == k).mean() for k in (0, 1)]))
     assert len(right) == len(seen) == 4  # folds x shuffles
     result = results.shuffle.set_index(["method", "metric"])["shuffled"]
     assert result["order", "balanced_accuracy"] == pytest.approx(np.mean(right))
