@@ -97,13 +97,12 @@ def error_context(source: object) -> Iterator[None]:
         raise type(error)(f"{source}: {error}") from error
 
 
-def suggestion(name: str, known: Collection[str], aliases: Mapping[str, str] | None = None, limit: int = 40) -> str:
+def suggestion(name: str, known: Collection[str], limit: int = 40) -> str:
     """Closest name and all known ones: ``did you mean 'ot'? Known are panther, ot``."""
     typed, plain = str(name).lower(), {entry.lower(): entry for entry in known}
     close = difflib.get_close_matches(typed, plain, n=1)
-    guess = (aliases or {}).get(typed) or (plain[close[0]] if close else None)
     names = listed(known, limit) or "none"
-    return f"did you mean {guess!r}? Known are {names}" if guess in known else f"known are {names}"
+    return f"did you mean {plain[close[0]]!r}? Known are {names}" if close else f"known are {names}"
 
 
 def describe(error: Exception, item: str = "") -> str:

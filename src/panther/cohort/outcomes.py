@@ -331,7 +331,14 @@ def parse_many_labels(table: pd.DataFrame, names: Sequence[str]) -> Parsed:
     """Labels of every row, one number for each: 1, 0, or NaN where the cell is empty; rows without any are None."""
     if repeated := [name for name in names if names.count(name) > 1]:
         raise InputError(f"labels: {repeated[0]!r} is repeated")
-    columns = np.column_stack([_yes_or_no(table, name) for name in names])  # (n, L)
+    columns = np.full((len(table), len(names)), np.nan)  # (n, L)
+    for k, name in enumerate(names):
+        find_column(table, name, (), "label")
+        cells, known = plain_labels(table[name]).str.lower(), ~is_missing(table[name]).to_numpy()
+        if unknown := sorted(set(cells[known]) - set(YES_NO)):
+            expected = f"{listed(unknown, 6)}; expected 0, 1, yes, no or nothing"
+            raise InputError(f"{source_of(table)}: {name} says {expected}")
+        columns[known, k] = [YES_NO[cell] for cell in cells[known]]
     nothing = np.isnan(columns).all(1)
     values = [None if empty else tuple(map(float, row)) for row, empty in zip(columns, nothing, strict=True)]
     dropped = {f"none of {listed(names, 5)}": int(nothing.sum())}
@@ -346,14 +353,3 @@ def _labels(names: Sequence[str], values: Sequence[Sequence[float]], source: str
             every = f"{'yes' if has else 'no'} for all {known}" if known else "not known of any"
             raise InputError(f"{source}: label {name}: {every}, expected both")
     return target
-
-
-def _yes_or_no(table: pd.DataFrame, name: str) -> np.ndarray:
-    """1, 0 or NaN (n,)."""
-    find_column(table, name, (), "label")
-    cells = plain_labels(table[name]).str.lower()
-    missing = is_missing(table[name])
-    unknown = sorted(set(cells[~missing]) - set(YES_NO))
-    if unknown:
-        raise InputError(f"{source_of(table)}: {name} says {listed(unknown, 6)}; expected 0, 1, yes, no or nothing")
-    return np.array([np.nan if gone else float(YES_NO[cell]) for cell, gone in zip(cells, missing, strict=True)])

@@ -8,7 +8,7 @@ import numpy as np
 
 from panther.cohort.load import Cohort
 from panther.cohort.outcomes import natural_order
-from panther.cohort.site_folds import Effort, SiteFolds, imbalance, imbalance_by_row, site_preserving
+from panther.cohort.site_folds import imbalance, imbalance_by_row, site_preserving
 from panther.cohort.spec import SplitSpec
 from panther.cohort.targets import Target
 from panther.errors import InputError, listed
@@ -112,16 +112,17 @@ def balance_of_tests(cohort: Cohort, splits: Sequence[Split]) -> FoldBalance | N
 
 
 def folds_of_sites(
-    target: Target, sites: Sequence[Any] | np.ndarray, k: int, *, seed: int = 0, effort: Effort | None = None
-) -> tuple[np.ndarray, SiteFolds]:
+    target: Target, sites: Sequence[Any] | np.ndarray, k: int, *, seed: int = 0, seconds: float = 30.0
+) -> tuple[np.ndarray, FoldBalance]:
     """Fold (n,) of rows with this target, whole sites in one fold, and the balance of the folds."""
     names, site = np.unique([str(name) for name in sites], return_inverse=True)
     rows = target.indicators()
     counts = np.zeros((len(names), len(rows)))
     np.add.at(counts, site, np.column_stack(list(rows.values())))
     needed = np.array([row in ("samples", "events") for row in rows])
-    folds = site_preserving(counts, needed, k, seed=seed, effort=effort)
-    return folds.fold[site], folds
+    folds, bound, hit_time_limit = site_preserving(counts, needed, k, seed=seed, seconds=seconds)
+    fold = folds[site]
+    return fold, replace(balance_of(target, fold, k), bound=bound, hit_time_limit=hit_time_limit)
 
 
 def balanced_splits(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], FoldBalance | None]:
@@ -191,9 +192,7 @@ def _site_kfold(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], FoldBalan
     without_site = [sample.patient for sample in cohort.samples if sample.site is None]
     if without_site:
         raise InputError(f"{len(without_site)} of {len(cohort)} samples lack a site, e.g. {without_site[0]}")
-    effort = Effort(seconds=spec.seconds)
-    fold, folds = folds_of_sites(cohort.target, cohort.sites, spec.k, seed=spec.seed, effort=effort)
-    balance = replace(balance_of(cohort.target, fold, spec.k), bound=folds.bound, hit_time_limit=folds.hit_time_limit)
+    fold, balance = folds_of_sites(cohort.target, cohort.sites, spec.k, seed=spec.seed, seconds=spec.seconds)
     return _rotate(cohort.ids, fold, spec.k, spec.val), balance
 
 

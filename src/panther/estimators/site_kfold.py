@@ -9,7 +9,6 @@ import pandas as pd
 from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils.validation import check_array, column_or_1d
 
-from panther.cohort.site_folds import Effort
 from panther.cohort.splits import folds_of_sites
 from panther.cohort.targets import Classes, Survival, Target, no_outcome
 from panther.errors import InputError
@@ -79,8 +78,8 @@ class SiteKFold(BaseCrossValidator):
         if self.n_splits < 2:
             raise InputError(f"n_splits: {self.n_splits}, expected at least 2")
         sites = _sites(groups)
-        seed, effort = seed_of(self.random_state), Effort(seconds=self.seconds)
-        fold, _ = folds_of_sites(_target(y, len(sites)), sites, self.n_splits, seed=seed, effort=effort)
+        seed, target = seed_of(self.random_state), _target(y, len(sites))
+        fold, _ = folds_of_sites(target, sites, self.n_splits, seed=seed, seconds=self.seconds)
         for number in range(self.n_splits):
             yield fold == number
 

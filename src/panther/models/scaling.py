@@ -29,7 +29,7 @@ from torch import Tensor
 from panther.aggregators import mixture_columns
 from panther.cohort.covariates import COVARIATES
 from panther.errors import InputError, suggestion
-from panther.models.blocks import Block, Columns, Reduction, fit_reduction
+from panther.models.blocks import PCA, Block, Columns, Reduction, principal_components
 from panther.models.probes import OPTIONAL
 from panther.models.settings import Named
 from panther.registry import Nothing, Registry
@@ -361,10 +361,10 @@ def fit_parts(scaling: Named, x: Tensor | np.ndarray, parts: Sequence[Part]) -> 
     fit, fitted, start = build_scaler(scaling.name, scaling.options), [], 0
     for part in parts:
         rows, start = x[:, start : start + len(part.columns)], start + len(part.columns)
-        reduction = fit_reduction(part.method, rows)
-        if reduction is None:
+        if part.method.name != PCA:
             fitted.append(fit(rows, part.columns))
         else:
+            reduction = principal_components(rows, **part.method.options)
             reduced = reduction(torch.as_tensor(np.asarray(rows)).float())
             fitted.append(replace(fit(reduced), reduction=reduction))
     if len(fitted) == 1:

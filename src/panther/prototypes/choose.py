@@ -190,64 +190,50 @@ class _Model:
 
 def judge(c: int, cohort: _Cohort) -> CandidateScores:
     """All criteria for one C: two fits for each halving, each judged on the half it never saw; and one fit with another seed."""
-    scores = [_judge_halves(c, cohort, number) for number in range(len(cohort.halvings))]
+    x, explained, back, adjusted_rand, bic, log_density = cohort.x, [], [], [], [], []
+    parameters = c * x.shape[1] + c  # centroids, shares that add up to one, and one variance
+    first_fits = []
+    for number, rows in enumerate(cohort.halvings):
+        models = _fit([x[half] for half in rows], c, cohort.seed + number, cohort.restarts)
+        first_fits.append(models[0])
+        distances = [model.distances(x) for model in models]  # (N, C) each
+        unseen = torch.empty(len(x), dtype=torch.float64)  # log-density of each patch by the fit that never saw it
+        left, whole, criteria = 0.0, 0.0, []
+        for model, table, seen, other in zip(models, distances, rows, reversed(rows), strict=True):
+            unseen[other] = model.log_density(table[other])
+            fit = -2 * float(model.log_density(table[seen]).mean())
+            criteria.append(fit + parameters * math.log(len(seen)) / len(seen))
+            left += float(table[other].amin(-1).sum())
+            whole += float(
+                squared_distances(x[other], model.origin.unsqueeze(0), model.origin).sum(dtype=torch.float64)
+            )
+        labels = [table.argmin(-1) for table in distances]
+        log_density.append(unseen)
+        explained.append(1 - left / whole if whole > 0 else 0.0)  # about the mean of the other half
+        back.append(float((overlaps(labels[0], labels[1], c) >= COMES_BACK).sum()))
+        adjusted_rand.append(float(adjusted_rand_score(*labels)))
+        bic.append(_mean(criteria))
     # K-means may end in a poor local minimum on one half, whatever C: medians over the halvings
     counts = torch.bincount(cohort.owner)
-    by_unit = torch.stack([torch.bincount(cohort.owner, one.unseen) / counts for one in scores]).median(0).values
-    explained = torch.tensor([score.explained for score in scores], dtype=torch.float64)
-    back = torch.tensor([score.come_back for score in scores], dtype=torch.float64)
-    seen, unseen = (cohort.x[half] for half in cohort.halvings[0])
-    (other_seed,) = _fit([seen], c, cohort.seed + len(scores), cohort.restarts)
-    of_seeds = [model.distances(unseen).argmin(-1) for model in (scores[0].first, other_seed)]
+    by_unit = torch.stack([torch.bincount(cohort.owner, one) / counts for one in log_density]).median(0).values
+    shares, numbers = (torch.tensor(values, dtype=torch.float64) for values in (explained, back))
+    seen, unseen = (x[half] for half in cohort.halvings[0])
+    (other_seed,) = _fit([seen], c, cohort.seed + len(first_fits), cohort.restarts)
+    of_seeds = [model.distances(unseen).argmin(-1) for model in (first_fits[0], other_seed)]
     candidate = Candidate(
         n_prototypes=c,
         held_out=float(by_unit.mean()),
         held_out_error=standard_error(by_unit),
-        explained=float(explained.median()),
+        explained=float(shares.median()),
         gain=0.0,
         gain_spread=0.0,
-        bic=_mean([score.bic for score in scores]),
+        bic=_mean(bic),
         stability_seeds=float(adjusted_rand_score(*of_seeds)),
-        stability_halves=_mean([score.adjusted_rand for score in scores]),
-        come_back=float(back.mean()),
-        come_back_spread=spread(back),
+        stability_halves=_mean(adjusted_rand),
+        come_back=float(numbers.mean()),
+        come_back_spread=spread(numbers),
     )
-    return CandidateScores(candidate, by_unit, explained)
-
-
-@dataclass(frozen=True)
-class _Halving:
-    """Two fits, on the two halves of one halving."""
-
-    first: _Model
-    unseen: Tensor  # (N,), log-density of each patch by the fit that never saw it
-    explained: float  # share of the variance of each half, about the mean of the other, by the prototypes of the other
-    come_back: int  # prototypes of one half that are found again in the other
-    adjusted_rand: float  # agreement of the assignments beyond chance: 0 by chance, 1 the same
-    bic: float  # per patch, mean of the two fits
-
-
-def _judge_halves(c: int, cohort: _Cohort, number: int) -> _Halving:
-    x, rows = cohort.x, cohort.halvings[number]
-    models = _fit([x[half] for half in rows], c, cohort.seed + number, cohort.restarts)
-    distances = [model.distances(x) for model in models]  # (N, C) each
-    parameters = c * x.shape[1] + c  # centroids, shares that add up to one, and one variance
-    unseen = torch.empty(len(x), dtype=torch.float64)
-    left, whole, bic = 0.0, 0.0, []
-    for model, table, seen, other in zip(models, distances, rows, reversed(rows), strict=True):
-        unseen[other] = model.log_density(table[other])
-        bic.append(-2 * float(model.log_density(table[seen]).mean()) + parameters * math.log(len(seen)) / len(seen))
-        left += float(table[other].amin(-1).sum())
-        whole += float(squared_distances(x[other], model.origin.unsqueeze(0), model.origin).sum(dtype=torch.float64))
-    first, second = (table.argmin(-1) for table in distances)
-    return _Halving(
-        models[0],
-        unseen,
-        1 - left / whole if whole > 0 else 0.0,
-        int((overlaps(first, second, c) >= COMES_BACK).sum()),
-        float(adjusted_rand_score(first, second)),
-        _mean(bic),
-    )
+    return CandidateScores(candidate, by_unit, shares)
 
 
 def overlaps(first: Tensor, second: Tensor, n_prototypes: int) -> Tensor:

@@ -163,7 +163,9 @@ def plus_plus(
     chosen = [[int(torch.randint(len(x), (1,), generator=g))] for g in generators]
     closest = _distances(x, [rows[0] for rows in chosen], origin, energy, each)  # (restarts, m)
     for _ in range(n_clusters - 1):
-        candidates = _drawn(closest, generators, draws)  # (restarts, draws)
+        chance = closest.cumsum(-1, dtype=torch.float64)  # (restarts, m)
+        points = torch.stack([torch.rand(draws, generator=g, dtype=torch.float64) for g in generators]).to(chance)
+        candidates = torch.searchsorted(chance, points * chance[:, -1:]).clamp_max_(len(x) - 1)  # (restarts, draws)
         tried = _distances(x, candidates.flatten().tolist(), origin, energy, each).view(*candidates.shape, -1)
         torch.minimum(tried, closest.unsqueeze(1), out=tried)
         best = tried.sum(-1, dtype=torch.float64).argmin(-1)  # (restarts,)
@@ -176,12 +178,6 @@ def plus_plus(
 def energies(x: Tensor, origin: Tensor) -> Tensor:
     """|x - origin|^2 of all patches, (m,)."""
     return torch.cat([(rows - origin).square_().sum(-1) for rows in x.split(_step(x))])
-
-
-def _drawn(closest: Tensor, generators: Sequence[torch.Generator], draws: int) -> Tensor:
-    chance = closest.cumsum(-1, dtype=torch.float64)  # (restarts, m)
-    points = torch.stack([torch.rand(draws, generator=g, dtype=torch.float64) for g in generators]).to(chance)
-    return torch.searchsorted(chance, points * chance[:, -1:]).clamp_max_(closest.shape[-1] - 1)
 
 
 def _distances(x: Tensor, rows: list[int], origin: Tensor, energy: Tensor, each: Map) -> Tensor:

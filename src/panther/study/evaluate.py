@@ -69,9 +69,15 @@ def evaluate(run: StudyRun, *, work: Work = LOCAL) -> Results:
         fit_covariates(population.table.head(number), study.covariates, number)[0] if study.covariates else None
     )
     is_curved = covariates is not None and any(one.spline for one in covariates.columns)
+    predictions = []
+    for one in tested:
+        if not one.subgroup:
+            columns: dict[str, Any] = {**one.trained.cell.columns(), "fold": one.trained.fold, "part": one.part}
+            columns |= {"sample": list(one.ids), "patient": list(one.patients)}
+            predictions.append(pd.DataFrame({**columns, **one.target.columns(), **one.task.columns(one.prediction)}))
     return Results(
         metrics,
-        _predictions(tested),
+        pd.concat(predictions, ignore_index=True),
         _summary(metrics, groups, resampled),
         pd.DataFrame([row for pair in pairs for row in compared(pair, resampled)]),
         run,
@@ -144,13 +150,3 @@ def _add_selection(table: pd.DataFrame, resampled: list[Resampled]) -> pd.DataFr
             best = best_of(rows, metric, lower=metric in LOWER_IS_BETTER)
             table.loc[test.index, columns] = [len(rows), best.value, *_ends(best, metric)]
     return table
-
-
-def _predictions(tested: list[Evaluation]) -> pd.DataFrame:
-    tables = []
-    for one in tested:
-        if not one.subgroup:
-            columns: dict[str, Any] = {**one.trained.cell.columns(), "fold": one.trained.fold, "part": one.part}
-            columns |= {"sample": list(one.ids), "patient": list(one.patients)}
-            tables.append(pd.DataFrame({**columns, **one.target.columns(), **one.task.columns(one.prediction)}))
-    return pd.concat(tables, ignore_index=True)

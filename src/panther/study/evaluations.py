@@ -152,26 +152,23 @@ def aligned(first: Members, second: Members) -> tuple[Members, Members]:
 def paired_differences(sides: tuple[Members, Members], resampled: Resamples) -> dict[str, Difference]:
     """Difference of every metric, on the same resamples.
 
-    Where fewer than ten patients have different predictions, the p-value of a metric of predicted classes is at least McNemar's exact one.
+    Where fewer than ten patients have different predictions, the p-value of a metric of predicted classes is at least McNemar's exact one; each
+    patient counts once, over all slides, seeds and models.
     """
-    paired, exact = differences(resampled[sides[0]], resampled[sides[1]]), _mcnemar(*sides) or 0.0
-    return {name: replace(d, p_value=max(d.p_value, exact)) if name in THRESHOLD else d for name, d in paired.items()}
-
-
-def _mcnemar(first: Members, second: Members) -> float | None:
-    """Exact p-value where few patients have different predictions; each counts once, over all slides, seeds and models."""
+    paired = differences(resampled[sides[0]], resampled[sides[1]])
     won: dict[str, int] = {}
-    for one, two in zip(first, second, strict=True):
+    for one, two in zip(*sides, strict=True):
         if not isinstance(one.target, Classes):
-            return None
+            return paired
         truth = one.target.columns()["label"]
         predicted = (side.task.columns(side.prediction)["predicted"] for side in (one, two))
         for patient, label, a, b in zip(one.patients, truth, *predicted, strict=True):
             if a != b:
                 won[patient] = won.get(patient, 0) + (a == label) - (b == label)
     if len(won) >= FEW:
-        return None
-    return sign_test(sum(n > 0 for n in won.values()), sum(n < 0 for n in won.values()))
+        return paired
+    exact = sign_test(sum(n > 0 for n in won.values()), sum(n < 0 for n in won.values()))
+    return {name: replace(d, p_value=max(d.p_value, exact)) if name in THRESHOLD else d for name, d in paired.items()}
 
 
 def _columns(d: Difference) -> dict[str, float]:

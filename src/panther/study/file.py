@@ -14,7 +14,7 @@ from panther.cohort.covariates import CovariateEntry
 from panther.cohort.spec import STRICT, Seed, SplitSpec, TaskSpec
 from panther.cohort.targets import Kind
 from panther.errors import InputError, first_problem, format_problem, plain, suggestion
-from panther.evaluation.metrics import SHOWN, metric_problem
+from panther.evaluation.metrics import PRINTED, SHOWN, label_metric
 from panther.mil import networks
 from panther.models.blocks import needs_prototypes
 from panther.models.heads import PROBE, STRUCTURED
@@ -147,9 +147,10 @@ class Study(BaseModel):
             raise ValueError(f"reference: no method is called {self.reference!r}; {suggestion(self.reference, titles)}")
         if self.neighbours and self.kind != "classification":
             raise ValueError(f"retrieval: found a task of {self.kind}, expected classes")
+        printed = [*PRINTED[self.kind], *map(label_metric, self.task.labels or ())]
         for metric in self.metrics or []:
-            if problem := metric_problem(metric, self.kind, self.task.labels or ()):
-                raise ValueError(f"metrics: {problem}")
+            if metric not in printed:
+                raise ValueError(f"metrics: there is no {metric!r} in tables; {suggestion(metric, printed)}")
 
     @property
     def neighbours(self) -> tuple[int, ...]:
@@ -289,14 +290,6 @@ def _on_disk(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return {**content, "features": {"features": features}}
 
 
-# expected values of keys of several types; pydantic would name the types one by one
-EITHER = {
-    "retrieval": "true, false, or numbers of neighbours from 1 to 1,000, e.g. [1, 5]",
-    "shuffle": "true, false, or how often, from 1 to 100",
-    "evaluate_by": "a column, or a list of columns",
-    "features": "a folder",
-    "splits": "a folder, {scheme: kfold} or {column: fold}",
-}
 KEYS: dict[str, Iterable[str]] = {  # below a key of the study; elsewhere those of an entry
     "task": TaskSpec.model_fields,
     "columns": [field.name for field in fields(Columns)],
@@ -313,6 +306,4 @@ def format_study_problem(error: ValidationError) -> str:
         below = below[1:]  # the type that the value was taken for
     known = KEYS.get(str(key), Named.model_fields) if below else Study.model_fields
     expected = "a name, or {name: ...}" if problem["type"] == "model_type" else ""
-    if not below or key == "features":
-        expected = EITHER.get(str(key), expected)
     return format_problem({**problem, "loc": (key, *below)}, known=list(known), expected=expected)

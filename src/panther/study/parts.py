@@ -12,7 +12,7 @@ from panther.cohort.spec import Level, SplitSpec, Strict
 from panther.errors import InputError, suggestion
 from panther.evaluation.metrics import OF_LABEL, PRINTED
 from panther.mil import networks
-from panther.models.blocks import CONCAT, PRECOMPUTED, REDUCED, UNMADE, check_method, method_names
+from panther.models.blocks import CONCAT, PCA, PRECOMPUTED, UNMADE, check_method, method_names
 from panther.models.heads import check_head, head_names
 from panther.models.scaling import build_scaler, scalers
 from panther.models.settings import Named, as_named
@@ -201,7 +201,7 @@ def encoders_of(row: Named, rows: Sequence[Named], features: Sequence[str]) -> l
 def check_rows(rows: Sequence[Named], features: Sequence[str]) -> None:
     """Refuse concatenations of unknown rows, and methods on patches where the study has none."""
     titles = [one.title for one in rows if one.name not in networks and one.name != CONCAT]
-    known = list(dict.fromkeys([*titles, *aggregators.names(), *REDUCED]))
+    known = list(dict.fromkeys([*titles, *aggregators.names(), PCA]))
     for row in rows:
         of: Any = row.options.get("of") if row.name == CONCAT else []
         if row.name == CONCAT:

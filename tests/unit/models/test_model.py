@@ -15,9 +15,8 @@ from panther.models.fitting import TrainingRecipe, train_model
 from panther.models.model import load_model, save_model
 from panther.models.predict import predict_bags
 from panther.models.settings import Named, TrainSettings
-from panther.prototypes import KMeansSettings, fit_bags
+from panther.prototypes import KMeansSettings
 from panther.storage.bags import BagRef, list_bags
-from panther.storage.prototypes import load_prototypes, save_prototypes
 from study.generated import generate
 
 RECIPE = TrainingRecipe(
@@ -78,18 +77,6 @@ def test_features_of_another_encoder_or_dimension_are_refused(cohort, tmp_path):
         known = replace(model, blocks=(replace(block, basis=replace(block.basis, encoder="conch")),))
         with pytest.raises(InputError, match="conch"):
             predict_bags(known, [BagRef("uni", (tmp_path / "uni.h5",))])
-
-
-def test_explicit_prototypes_are_used_and_saved(cohort, tmp_path):
-    bags, loaded, _ = cohort
-    given = fit_bags(bags, KMeansSettings(5, restarts=1, passes=1, seed=3)).prototypes
-    save_prototypes(given, tmp_path / "p.safetensors")
-    given = load_prototypes(tmp_path / "p.safetensors")
-    model, _ = train_model(bags, loaded.target, RECIPE, given)
-    save_model(model, tmp_path / "m.safetensors")
-    back = load_model(tmp_path / "m.safetensors")
-    assert back.prototypes.centroids.equal(given.centroids)
-    assert back.prototypes.content_hash() == given.content_hash()
 
 
 NAMES = [f"s{i}" for i in range(12)]

@@ -16,15 +16,9 @@ from panther.models.settings import TrainSettings, usual_training
 from panther.models.tasks import fit_task
 from panther.models.trainer import ArraySource, fit, predict_logits
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SETTINGS = TrainSettings(epochs=5, batch_size=16, learning_rate=1e-2, seed=3)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def cohort(n: int = 70, d: int = 12, seed: int = 0):
