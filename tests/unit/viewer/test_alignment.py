@@ -12,7 +12,7 @@ from panther.explain.palette import PALETTE, rgb_values
 from panther.storage.prototypes import save_prototypes
 from panther.types import PatchSpec, Prototypes
 from panther.viewer.contents import find_contents
-from panther.viewer.tiles.pyramid import Cells, Pyramid, Window
+from panther.viewer.patches import Cells, Pyramid, Window
 from panther.viewer.workbench import Workbench
 from viewer.asking import entered, picture
 
