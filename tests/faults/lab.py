@@ -100,9 +100,9 @@ class Lab:
     def undisturbed(self, *words: object, output: str = "out.npz") -> str:
         """Hash of what a command writes that nobody disturbs; the file is removed."""
         self.run(*words)
-        found = self.digest(output)
+        actual = self.digest(output)
         (self.folder / output).unlink()
-        return found
+        return actual
 
     def others(self, *known: Command) -> list[psutil.Process]:
         """Processes of this lab beside these commands: their workers, and what starts them."""
@@ -111,14 +111,14 @@ class Lab:
 
     def digest(self, *names: str) -> str:
         """Hash of files, or of all files of folders that are no pictures of the time they took."""
-        found = hashlib.sha256()
+        actual = hashlib.sha256()
         for name in names:
             place = self.folder / name
             for path in [place] if place.is_file() else sorted(path for path in place.rglob("*") if path.is_file()):
-                found.update(
+                actual.update(
                     f"{path.relative_to(self.folder)} {hashlib.sha256(path.read_bytes()).hexdigest()}".encode()
                 )
-        return found.hexdigest()
+        return actual.hexdigest()
 
     def assert_clean(self) -> None:
         """Nobody works here any longer, and nothing unfinished lies here."""

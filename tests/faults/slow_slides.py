@@ -43,6 +43,6 @@ def start_slides(lab: Lab, job: str, *words: object, env: dict[str, str] | None 
 
 def features(lab: Lab, job: str, slides: int = 4) -> dict[str, bytes]:
     """Bytes of all features and patches of a job."""
-    found = {path.name: path.read_bytes() for path in (lab.folder / job).rglob("*.h5")}
-    assert len(found) == 2 * slides
-    return found
+    actual = {path.name: path.read_bytes() for path in (lab.folder / job).rglob("*.h5")}
+    assert len(actual) == 2 * slides
+    return actual

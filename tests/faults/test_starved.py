@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -73,10 +72,6 @@ def crash_hdf5(path: Path) -> None:
     content[root + 5] = 200
     content[root + 24 + 32 : root + 24 + 40] = root.to_bytes(8, "little")
     path.write_bytes(content)
-
-
-def limit_files(size: int) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 @pytest.fixture(params=["pool", "dask"])

@@ -281,9 +281,8 @@ def _scaler(path: Path, blocks: Sequence[Block], state: Mapping[str, Tensor], ba
         raise InputError(f"{path}: the file is damaged ({len(parts)} scalings for {len(widths)} blocks); {AGAIN}.")
     for (block, width), part in zip(widths, parts, strict=True):
         for name, tensor in part.state().items():
-            shape: tuple[int | None, ...] = (
-                width if part.usual is None else width + block.basis.dim,
-            )  # the slide's mean follows
+            scaled = width if part.usual is None else width + block.basis.dim  # the slide's mean follows
+            shape: tuple[int | None, ...] = (scaled,)
             if name.startswith("usual_") and isinstance(block.basis, Prototypes):
                 shape = tuple(block.basis.centroids.shape)
             elif part.reduction is not None:

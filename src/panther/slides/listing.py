@@ -10,11 +10,9 @@ from panther.errors import InputError
 from panther.slides.readers.zarr import is_image
 from panther.slides.slide import Slide, open_slide, slide_name
 from panther.storage.bags import files_below
-from panther.storage.names import as_text, composed, not_text
+from panther.storage.names import DICOM, SUFFIXES, as_text, composed, not_text
 from panther.storage.readers import is_store
 
-SUFFIXES = (".svs", ".ndpi", ".mrxs", ".scn", ".tif", ".tiff", ".bif", ".vms", ".vmu", ".svslide", ".czi")
-DICOM = ".dcm"
 SERIES = b"\x20\x00\x0e\x00UI"  # tag and type of a DICOM file's SeriesInstanceUID; a two-byte length follows
 
 

@@ -14,7 +14,7 @@ from panther.storage.bags import files_below, one_of
 from panther.storage.clinical import read_clinical
 from panther.storage.embeddings import open_anndata
 from panther.storage.files import read_errors
-from panther.storage.names import SLIDE_SUFFIXES, as_text, not_text
+from panther.storage.names import DICOM, SUFFIXES, as_text, not_text
 from panther.storage.prototypes import load_prototypes
 from panther.storage.readers import BAG_SUFFIXES, is_store, open_bag
 from panther.storage.slide_vectors import SINGLE, read_files
@@ -25,7 +25,7 @@ from panther.store import is_stored_embeddings
 def survey(path: Path, *, deep: bool = False) -> dict[str, Any]:
     """Describe one file: its kind and metadata, or the problem; ``deep`` reads all features to find NaN."""
     suffix = path.suffix.lower()
-    if as_text(path.name) is None and suffix in (*BAG_SUFFIXES, *SLIDE_SUFFIXES, *OTHERS):
+    if as_text(path.name) is None and suffix in (*BAG_SUFFIXES, *SUFFIXES, *OTHERS):
         return {"kind": "problem", "problem": not_text(path)}
     try:
         if is_stored_embeddings(path):
@@ -34,7 +34,7 @@ def survey(path: Path, *, deep: bool = False) -> dict[str, Any]:
             return _bag(path, deep)
         if suffix in OTHERS:
             return OTHERS[suffix](path)
-        is_image = suffix in SLIDE_SUFFIXES
+        is_image = suffix in (*SUFFIXES, DICOM)
         return (
             {"kind": "slide image", "format": suffix[1:], "bytes": path.stat().st_size}
             if is_image

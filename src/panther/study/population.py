@@ -166,9 +166,7 @@ def _read(cohort: Study | External, table: ClinicalTable, study: Study, without:
             level = file.level or read.level or level
             if not matches[level]:
                 example = min(who.patient if level == "patient" else who.slide)
-                lack = (
-                    f"none of its names is a {level} of the table: {min(names)!r} in the file, {example!r} in the table"
-                )
+                lack = f"none of its names is a {level} of the table, {min(names)!r} here and {example!r} there"
                 raise InputError(f"{read.source}: {lack}")
             vectors[title] = read, level
         except InputError as error:

@@ -79,8 +79,8 @@ def test_the_array_goes_from_slides_to_embeddings(images, commands):
 @pytest.mark.skipif(shutil.which("snakemake") is None, reason="Snakemake is not installed")
 def test_snakemake_goes_from_slides_to_embeddings_with_two_jobs(images, commands):
     shutil.copy(TEMPLATES / "Snakefile", images)
-    given = ["slides=images", "output=out", "encoder=lite0", "parts=2"]
-    line = ["snakemake", "--cores", "2", "--set-threads", "slides=1", "--config", *given]
+    arguments = ["slides=images", "output=out", "encoder=lite0", "parts=2"]
+    line = ["snakemake", "--cores", "2", "--set-threads", "slides=1", "--config", *arguments]
     done = subprocess.run(line, cwd=images, env=commands, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stderr
     assert (images / "out" / "slides.h5ad").exists()

@@ -91,5 +91,5 @@ def test_unusable_columns_are_refused_by_name() -> None:
 
 def test_a_covariate_that_is_the_target_is_noted() -> None:
     x = np.random.default_rng(0).normal(size=(50, 2))
-    said = leaks(x, ["age", "size"], {"event": 2 * x[:, 1] + 1, "time": x[:, 0] + x[:, 1]})
-    assert said == ["The covariate size is the target (event) itself (correlation 1.0000); leave it out."]
+    message = leaks(x, ["age", "size"], {"event": 2 * x[:, 1] + 1, "time": x[:, 0] + x[:, 1]})
+    assert message == ["The covariate size is the target (event) itself (correlation 1.0000); leave it out."]

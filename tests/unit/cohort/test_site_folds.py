@@ -64,9 +64,9 @@ def test_more_folds_than_sites_is_refused():
 def test_kirc_is_balanced_better_than_the_shipped_folds_in_seconds(shared_data):
     files = read_splits(shared_data / "tables" / "survival")
     cohort = load_cohort(files.table(external=False), survival="dss")
-    given, _ = assign(files, cohort)
+    inputs, _ = assign(files, cohort)
     shipped = np.zeros(len(cohort), dtype=int)
-    for number, split in enumerate(given):
+    for number, split in enumerate(inputs):
         shipped[cohort.positions(split.test["test"])] = number
     start = time.perf_counter()
     made, balance = balanced_splits(cohort, SplitSpec(scheme="site-kfold", k=5, seed=0))

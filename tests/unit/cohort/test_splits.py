@@ -66,9 +66,9 @@ def test_a_holdout_keeps_the_shares_in_every_class(shares):
     (split,) = make_splits(all_samples, "holdout", shares=shares)
     wanted = np.array(shares) / sum(shares)
     for label in range(3):
-        mine = all_samples.target.labels == label
-        part = [mine[all_samples.positions(ids)].sum() for ids in (split.train, split.val, split.test["test"])]
-        assert np.abs(np.array(part) - wanted * mine.sum()).max() < 2
+        members = all_samples.target.labels == label
+        part = [members[all_samples.positions(ids)].sum() for ids in (split.train, split.val, split.test["test"])]
+        assert np.abs(np.array(part) - wanted * members.sum()).max() < 2
     part = deal(np.array([0] * 50 + [1] + [2]), list(wanted), np.random.default_rng(0), first=0)
     assert part[50] == part[51] == 0  # a class of one sample trains
 

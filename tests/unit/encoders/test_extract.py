@@ -46,23 +46,6 @@ def test_worker_processes_give_the_bytes_of_this_process(tmp_path):
     assert len(one) == 99
 
 
-KILLED = """
-import sys, time
-from pathlib import Path
-import torch
-from encoders.making import tiny
-from panther.encoders.step import encode_tiles
-from panther.encoders.pipeline import ExtractSettings, Pipeline
-encoder = tiny()
-forward = encoder.model.forward
-encoder.model.forward = lambda x: (time.sleep(0.02), forward(x))[1]
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    with Pipeline(encoder, ExtractSettings(batch=4, workers=2)) as pipeline:
-        encode_tiles(Path(sys.argv[1]), pipeline, Path(sys.argv[2]))
-"""
-
-
 def test_features_that_do_not_fit_are_refused(tmp_path):
     make_tiles(tmp_path / "tiles", 3)
     with pytest.raises(InputError, match="`dtype=float32`"):
@@ -96,8 +79,8 @@ def test_a_damaged_tile_is_read_from_another_level_or_left_out_of_features_and_c
         sizes = {"patch_size": 128, "patch_size_level0": 128}
         attributes = {**sizes, "target_magnification": 20, "overlap": 0, "name": "slide"}
         with Pipeline(tiny(size=128), replace(HERE, workers=workers)) as pipeline:
-            given = Coords("slide", coords, spec, 0.5, slide.dimensions, attributes=attributes)
-            made = write_features(SlideRef(path, "slide", 0.5), given, pipeline, tmp_path / "out" / "slide.h5")
+            arguments = Coords("slide", coords, spec, 0.5, slide.dimensions, attributes=attributes)
+            made = write_features(SlideRef(path, "slide", 0.5), arguments, pipeline, tmp_path / "out" / "slide.h5")
     assert list(made.failed) == [15]
     bag = open_bag(tmp_path / "out" / "slide.h5")
     assert np.array_equal(bag.coords, coords[:15])

@@ -69,10 +69,10 @@ def test_each_folder_of_tiles_becomes_a_bag_and_a_broken_tile_is_noted(tmp_path)
     make_tiles(tiles / "other", 3, size=224, seed=1)
     (tiles / "kind" / "slide" / "002.png").write_bytes(b"broken")
     words = ("slides", tiles, "-o", job, "--encoder", "lite0", "--device", "cpu", "-j", 1, "--json")
-    told = json.loads(invoke(*words).stdout)
-    assert told["worked"] == 2
-    assert list(told["failures"]) == ["kind"]  # a fifth of it is lost
-    rows = {row["slide"]: row for row in told["slides"]}
+    shown = json.loads(invoke(*words).stdout)
+    assert shown["worked"] == 2
+    assert list(shown["failures"]) == ["kind"]  # a fifth of it is lost
+    rows = {row["slide"]: row for row in shown["slides"]}
     assert (rows["other"]["status"], rows["other"]["features"], rows["kind"]["masked"]) == ("done", 3, 1)
     assert "slide/002.png" in rows["kind"]["note"]
     bag = open_bag(job / "tiles" / "features_lite0" / "kind.h5")

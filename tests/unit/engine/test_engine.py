@@ -120,8 +120,8 @@ def test_values_and_failures_are_collected_under_the_names_of_their_items(work):
 def test_a_stream_yields_values_and_collects_failures_and_skipped_items(work):
     failures: dict[str, str] = {}
     skipped: set[str] = set()
-    found = list(stream(only_even, range(6), "squaring", work, failures, skipped))
-    assert found == [(0, 0), (2, 4), (4, 16)]
+    actual = list(stream(only_even, range(6), "squaring", work, failures, skipped))
+    assert actual == [(0, 0), (2, 4), (4, 16)]
     assert failures == {"3": "3: damaged."}
     assert skipped == {"1", "5"}
 

@@ -113,28 +113,6 @@ def test_a_script_from_standard_input_is_named_as_the_cause(tmp_path):
     assert "memory" not in done.stderr
 
 
-LEAVING = """
-import atexit
-from panther.machine import process_context
-
-class Late:
-    def __del__(self, open=open):
-        open("taken apart", "w").close()
-
-def said():
-    open("said goodbye", "w").close()
-
-if __name__ == "__main__":
-    context = process_context("leaving")
-    process = context.Process(target=abs, args=(1,))
-    process.start()
-    process.join()
-else:  # in the fork server, and forked with it
-    late = Late()
-    atexit.register(said)
-"""
-
-
 PARENT = """
 import ctypes, os, signal, time
 from pathlib import Path
@@ -170,12 +148,3 @@ def test_workers_end_with_a_parent_that_was_killed_even_where_they_loop_in_a_lib
     while any(psutil.pid_exists(pid) for pid in workers) and time.monotonic() < end:
         time.sleep(0.05)
     assert not [pid for pid in workers if psutil.pid_exists(pid)]
-
-
-KERNEL = """
-from panther.engine import open_executor
-from panther.statistics.kernels import kernel_name
-if __name__ == "__main__":
-    with open_executor(1) as pool:
-        print(pool.schedule(kernel_name).result())
-"""

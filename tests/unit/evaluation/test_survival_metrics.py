@@ -36,9 +36,9 @@ def surv(time, event):
 @pytest.mark.parametrize("seed", range(4))
 def test_both_c_indices_are_those_of_the_libraries(seed, tied):
     time, event, risk = cohort(seed=seed, tied=tied)
-    found = sm.concordance(time, event, risk)
-    assert found == pytest.approx(oracle.concordance_index_censored(event, time, risk)[0], abs=1e-12)
-    assert found == pytest.approx(lifelines.utils.concordance_index(time, -risk, event), abs=1e-12)
+    result = sm.concordance(time, event, risk)
+    assert result == pytest.approx(oracle.concordance_index_censored(event, time, risk)[0], abs=1e-12)
+    assert result == pytest.approx(lifelines.utils.concordance_index(time, -risk, event), abs=1e-12)
     train = cohort(200, seed=seed + 10, tied=tied)
     tau = train[0][train[1]].max()
     expected = oracle.concordance_index_ipcw(surv(*train[:2]), surv(time, event), risk, tau=tau)[0]
@@ -71,9 +71,9 @@ def test_unos_c_index_ignores_events_after_the_last_event_of_training():
     late = np.array([tau, tau + 1, tau + 100, 10 * tau])  # far beyond the follow-up of training
     longer = (np.concatenate([time, late]), np.concatenate([event, np.ones(4, bool)]))
     more = np.concatenate([risk, [9.0, -9.0, 3.0, -3.0]])
-    found = concordance_uno(longer, more, train[:2])
+    result = concordance_uno(longer, more, train[:2])
     wrong = concordance_uno((longer[0], np.concatenate([event, np.zeros(4, bool)])), more, train[:2])
-    assert found == pytest.approx(wrong)
+    assert result == pytest.approx(wrong)
     only_late = (late, np.ones(4, bool))
     assert np.isnan(concordance_uno(only_late, risk[:4], train[:2]))
     assert np.isnan(concordance_uno((time, event), risk, (train[0], np.zeros(200, bool))))
@@ -118,10 +118,10 @@ def test_log_rank_is_lifelines(groups):
     time, event, risk = cohort(seed=5)
     group = sm.risk_groups(risk, risk, groups)
     expected = multivariate_logrank_test(time, group, event)
-    found = sm.log_rank(time, event, group)
-    assert found.statistic == pytest.approx(expected.test_statistic, rel=1e-9)
-    assert found.p_value == pytest.approx(expected.p_value, rel=1e-6)
-    assert found.degrees == groups - 1
+    result = sm.log_rank(time, event, group)
+    assert result.statistic == pytest.approx(expected.test_statistic, rel=1e-9)
+    assert result.p_value == pytest.approx(expected.p_value, rel=1e-6)
+    assert result.degrees == groups - 1
 
 
 def test_one_group_and_no_patients_are_refused():

@@ -37,9 +37,9 @@ def test_one_batched_product_is_c_separate_linear_maps():
     x = torch.randn(6, C, T)
     separate = []
     for c in range(C):
-        own = nn.Linear(T, 3)
-        own.weight.data, own.bias.data = layer.weight[c].T, layer.bias[c, 0]
-        separate.append(own(x[:, c]))
+        linear_map = nn.Linear(T, 3)
+        linear_map.weight.data, linear_map.bias.data = layer.weight[c].T, layer.bias[c, 0]
+        separate.append(linear_map(x[:, c]))
     torch.testing.assert_close(layer(x), torch.stack(separate, 1))
 
 

@@ -8,7 +8,6 @@ from panther.aggregators import build
 from panther.errors import InputError
 from panther.models import trainer
 from panther.models.scaling import (
-    Scaler,
     build_scaler,
     mixture_shape,
     scalers,
@@ -65,16 +64,6 @@ def test_single_numbers_of_the_tail_count_as_one_number_each():
     assert float(variance[0]) == pytest.approx(float(variance[1:51].mean()), rel=1e-4)
     assert float(variance[0]) == pytest.approx(float(variance[51:101].mean()), rel=1e-4)
     assert float(variance[:101].sum()) == pytest.approx(float(variance[101]), rel=1e-4)  # one kind beside another
-
-
-@pytest.mark.parametrize("name", scalers.names())
-def test_saved_tensors_scale_the_same(name, tmp_path):
-    from safetensors.torch import load_file, save_file
-
-    x, columns = embeddings()
-    scaler = build_scaler(name)(x, columns)
-    save_file({k: v.contiguous() for k, v in scaler.state().items()}, tmp_path / "scaler.safetensors")
-    assert torch.equal(Scaler.from_state(load_file(tmp_path / "scaler.safetensors"))(x), scaler(x))
 
 
 def test_bad_rows_and_other_widths_are_refused_and_constants_stay_finite():
@@ -148,8 +137,8 @@ def test_only_whole_mixtures_are_share_weighted_and_others_are_balanced(method, 
 def test_coordinates_are_those_of_the_equation():
     x = mixtures()
     usual = usual_mixture([x], COUNT, DIM)
-    found = share_weighted_coordinates(x.double(), usual).numpy()
-    for row, one in zip(found, x.double().numpy().reshape(-1, COUNT, 1 + 2 * DIM), strict=True):
+    result = share_weighted_coordinates(x.double(), usual).numpy()
+    for row, one in zip(result, x.double().numpy().reshape(-1, COUNT, 1 + 2 * DIM), strict=True):
         expected = []
         for c, (share, *rest) in enumerate(one):
             mean, variance = np.array(rest[:DIM]), np.array(rest[DIM:])
@@ -157,7 +146,7 @@ def test_coordinates_are_those_of_the_equation():
             expected += [*(np.sqrt(share) * (variance - usual.variances[c].numpy()))]
         expected += [*(one[:, :1] * one[:, 1 : 1 + DIM]).sum(0)]
         np.testing.assert_allclose(row, expected, atol=1e-12)
-    assert len(share_weighted_columns(COUNT, DIM)) == found.shape[1]
+    assert len(share_weighted_columns(COUNT, DIM)) == result.shape[1]
 
 
 def test_parameters_of_absent_prototypes_have_no_weight():

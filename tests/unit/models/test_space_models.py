@@ -59,8 +59,8 @@ def model() -> Model:
 
 def right(model: Model) -> float:
     bags, table = cohort(20, 1)
-    found = panther.predict(model, bags).table.set_index("sample")["predicted"]
-    return float((found[table["slide_id"]].to_numpy() == table["arrangement"].to_numpy()).mean())
+    result = panther.predict(model, bags).table.set_index("sample")["predicted"]
+    return float((result[table["slide_id"]].to_numpy() == table["arrangement"].to_numpy()).mean())
 
 
 def test_a_probe_tells_infiltrated_from_excluded_which_a_mixture_cannot(model: Model) -> None:
@@ -79,15 +79,15 @@ def test_the_file_of_a_model_predicts_the_same(model: Model, tmp_path: Path) -> 
 
 def test_attribution_adds_up_and_names_the_pair(model: Model) -> None:
     bags, _ = cohort(8, 3)
-    found = attribute(model, bags, maps=False)
-    assert found.kind == "exact"
-    assert found.gap < 1e-9
-    np.testing.assert_allclose(found.by_prototype().sum(2), found.contributions.sum(2), atol=1e-9)
-    rows = [row for row in found.mean_contributions() if row["output"] == "infiltrated"]
-    found = replace(found, namings={1: Naming("tumour")})
-    titles = [found.pair_title(row) for row in largest_pairs(rows, 4)]
+    result = attribute(model, bags, maps=False)
+    assert result.kind == "exact"
+    assert result.gap < 1e-9
+    np.testing.assert_allclose(result.by_prototype().sum(2), result.contributions.sum(2), atol=1e-9)
+    rows = [row for row in result.mean_contributions() if row["output"] == "infiltrated"]
+    result = replace(result, namings={1: Naming("tumour")})
+    titles = [result.pair_title(row) for row in largest_pairs(rows, 4)]
     assert "C1 tumour beside C2" in titles
-    beside = found.contributions[:, found.outputs.index("infiltrated"), found.players.index((1, "beside C2"))]
+    beside = result.contributions[:, result.outputs.index("infiltrated"), result.players.index((1, "beside C2"))]
     assert (
         np.sign(beside) == [-1, 1] * 4
     ).all()  # what lies inside the tumour speaks for it, what lies apart against it

@@ -60,8 +60,8 @@ def test_following_the_gradient_lowers_the_loss_and_lifts_the_metric(name):
         task.loss(logits, batch).backward()
         optimiser.step()
     assert task.loss(logits, batch).item() < 0.8 * start
-    found = task.metrics(task.predict(logits.detach()), target)
-    assert next(iter(found.values())) > 0.9
+    result = task.metrics(task.predict(logits.detach()), target)
+    assert next(iter(result.values())) > 0.9
 
 
 def test_judging_by_counts_is_judging_the_rows_repeated_so_often(name):
@@ -71,11 +71,11 @@ def test_judging_by_counts_is_judging_the_rows_repeated_so_often(name):
     known, prediction = (task.predict(torch.randn(n, task.n_outputs, generator=generator)) for n in (200, 12))
     rows = np.random.default_rng(2).integers(12, size=(20, 4))  # four of them: some lack events or classes
     counts = np.stack([np.bincount(drawn, minlength=12) for drawn in rows]).astype(float)
-    found = task.judge(prediction, test, (known, train), counts)
-    assert tuple(found) == task.judged
+    result = task.judge(prediction, test, (known, train), counts)
+    assert tuple(result) == task.judged
     for i, drawn in enumerate(rows):
         alone = task.judge({k: v[drawn] for k, v in prediction.items()}, test.take(drawn), (known, train))
-        assert {k: v[i] for k, v in found.items()} == pytest.approx(alone, abs=1e-14, nan_ok=True)
+        assert {k: v[i] for k, v in result.items()} == pytest.approx(alone, abs=1e-14, nan_ok=True)
 
 
 @pytest.mark.parametrize(("loss", "expected"), [("cox", True), ("nll", True), ("ranking", False)])
@@ -84,10 +84,10 @@ def test_brier_scores_exist_where_survival_is_predicted(loss, expected):
     task = fit_task(loss, train)
     generator = torch.Generator().manual_seed(0)
     known = task.predict(torch.randn(200, task.n_outputs, generator=generator) - 1)
-    found = task.metrics(task.predict(torch.randn(N, task.n_outputs, generator=generator) - 1), test, (known, train))
-    assert ("integrated_brier" in found) == expected
-    assert 0 < found["time_auc"] < 1
-    assert 0 < found.get("integrated_brier", 0.2) < 0.5
+    result = task.metrics(task.predict(torch.randn(N, task.n_outputs, generator=generator) - 1), test, (known, train))
+    assert ("integrated_brier" in result) == expected
+    assert 0 < result["time_auc"] < 1
+    assert 0 < result.get("integrated_brier", 0.2) < 0.5
 
 
 def test_cox_survival_is_scikit_survivals():
@@ -100,18 +100,18 @@ def test_cox_survival_is_scikit_survivals():
     times = np.quantile(train.time, [0.2, 0.5, 0.8])
     expected = np.array([f(times) for f in model.predict_survival_function(x[:20])])
     risk = {"risk": x[:, 0] * model.coef_[0] + 11.0}  # a shift of all risks is no change
-    found = CoxSurvival().survival_at({"risk": risk["risk"][:20]}, times, (risk, train))
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    result = CoxSurvival().survival_at({"risk": risk["risk"][:20]}, times, (risk, train))
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
 
 
 def test_discrete_survival_passes_through_the_edges():
     task = DiscreteSurvival((10.0, 20.0))
     prediction = task.predict(torch.tensor([[0.0, 1.0, -1.0]]))
-    found = task.survival_at(
+    result = task.survival_at(
         prediction, np.array([5.0, 10.0, 20.0]), ({}, Survival(np.array([50.0]), np.array([True])))
     )
     s = prediction["survival"][0]
-    np.testing.assert_allclose(found[0], [(1 + s[0]) / 2, s[0], s[1]])
+    np.testing.assert_allclose(result[0], [(1 + s[0]) / 2, s[0], s[1]])
     assert prediction["risk"][0] == pytest.approx(-s.sum())
 
 

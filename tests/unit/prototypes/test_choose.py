@@ -57,9 +57,9 @@ def test_the_true_number_of_well_separated_tissues_is_found(tissues):
     assert abs(choice.recommended - tissues) <= 1
     assert not choice.still_rising
     assert f"C = {choice.recommended}" in choice.sentence
-    found = next(c for c in choice.candidates if c.n_prototypes == choice.recommended)
-    assert found.stability_halves > 0.95
-    assert found.come_back >= 0.9 * choice.recommended
+    result = next(c for c in choice.candidates if c.n_prototypes == choice.recommended)
+    assert result.stability_halves > 0.95
+    assert result.come_back >= 0.9 * choice.recommended
 
 
 @pytest.mark.slow

@@ -100,11 +100,11 @@ def verdicts_agree(path: Path, tiles: int) -> set[bool]:
         truth = pixels_or_none(lambda box=box: by_openslide(path, 0, *box))
         for reader in (OpenSlidePixels, TiffPixels):
             pixels = reader(path)
-            found = pixels_or_none(lambda pixels=pixels, box=box: pixels.read(*box[:2], 0, box[2], box[2]))
+            actual = pixels_or_none(lambda pixels=pixels, box=box: pixels.read(*box[:2], 0, box[2], box[2]))
             pixels.close()
             # imagecodecs refuses a rare tile that OpenSlide takes; the other way round would be wrong pixels
-            if reader is OpenSlidePixels or found is not None:
-                np.testing.assert_array_equal(found, truth)
+            if reader is OpenSlidePixels or actual is not None:
+                np.testing.assert_array_equal(actual, truth)
         seen.add(truth is None)
     return seen
 

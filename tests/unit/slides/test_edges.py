@@ -60,16 +60,16 @@ def test_a_slide_smaller_than_a_patch_gets_one(path: Path) -> None:
 def test_a_job_says_what_the_edges_cost_and_padding_gives_it_back(path: Path, tmp_path: Path) -> None:
     job, refs = Job(tmp_path / "job"), [SlideRef(path, "a")]
     steps = {edge: (TissueStep(), PatchStep(SIDE, 4.0, min_tissue=0.15, edge=edge)) for edge in ("drop", "pad")}
-    (told,) = run_job(refs, steps["drop"], job).rows
-    assert told["edge_lost"] == pytest.approx(1 - 900 * 400 / (950 * 440), abs=0.01)
-    assert "strips at the right (200 um) and bottom (160 um) edge" in told["note"]
-    assert "`edge=pad`" in told["note"]
+    (shown,) = run_job(refs, steps["drop"], job).rows
+    assert shown["edge_lost"] == pytest.approx(1 - 900 * 400 / (950 * 440), abs=0.01)
+    assert "strips at the right (200 um) and bottom (160 um) edge" in shown["note"]
+    assert "`edge=pad`" in shown["note"]
     assert not run_job(refs, steps["drop"], job).ran
     again = run_job(refs, steps["pad"], job)
     assert len(again.ran) == 1
     assert again.rows[0]["edge_lost"] == 0
     assert again.rows[0]["note"] == ""
-    assert again.rows[0]["patches"] == told["patches"] + 10 + 4  # a row below and a column on the right
+    assert again.rows[0]["patches"] == shown["patches"] + 10 + 4  # a row below and a column on the right
     with h5py.File(job.coords("a", steps["pad"][1].folder)) as file:
         assert json.loads(file["coords"].attrs["panther"])["edge"] == "pad"
         assert file["coords"].attrs["patch_size_level0"] == SIDE

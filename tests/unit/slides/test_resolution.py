@@ -26,10 +26,10 @@ KNOWN = [
 
 @pytest.mark.parametrize(("properties", "mpp", "source"), KNOWN)
 def test_tags_are_understood(properties: dict[str, str], mpp: float, source: str) -> None:
-    found = resolve_mpp(properties)
-    assert found.mpp == pytest.approx(mpp)
-    assert found.source == source
-    assert not found.note
+    actual = resolve_mpp(properties)
+    assert actual.mpp == pytest.approx(mpp)
+    assert actual.source == source
+    assert not actual.note
 
 
 @pytest.mark.parametrize("value", ["0.00499", "896.05", "5.01", "1e9"])
@@ -48,9 +48,9 @@ def test_a_slide_that_says_nothing_is_refused(properties: dict[str, str]) -> Non
 
 
 def test_the_objectives_power_is_used_with_a_note_and_its_contradiction_is_noted() -> None:
-    found = resolve_mpp({"openslide.objective-power": "40"})
-    assert found.mpp == 0.25
-    assert "objective" in found.note
+    actual = resolve_mpp({"openslide.objective-power": "40"})
+    assert actual.mpp == 0.25
+    assert "objective" in actual.note
     assert "40x" in resolve_mpp({"aperio.MPP": "1.0", "aperio.AppMag": "40"}).note
 
 

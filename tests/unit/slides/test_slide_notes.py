@@ -40,9 +40,9 @@ def test_a_dry_run_notes_what_the_run_will_note(
 ) -> None:
     made_for = replace(find_recipe("lite0").about, mpp=0.5)  # it says of itself that any will do
     monkeypatch.setattr(FeatureStep, "_facts", property(lambda step: made_for, lambda step, facts: None), raising=False)
-    asked = (slides, "-o", tmp_path / "job", "--patch-size", 64, *OPTIONS[words], "--json")
-    dry = json.loads(invoke(*asked, "--dry-run", code=1).stdout)
-    real = json.loads(invoke(*asked, code=1).stdout)
+    request = (slides, "-o", tmp_path / "job", "--patch-size", 64, *OPTIONS[words], "--json")
+    dry = json.loads(invoke(*request, "--dry-run", code=1).stdout)
+    real = json.loads(invoke(*request, code=1).stdout)
     assert any(words in note for note in dry["notes"])
     assert set(dry["notes"]) == set(real["notes"])
     assert dry["failures"] == real["failures"]

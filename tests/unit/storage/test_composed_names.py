@@ -42,14 +42,14 @@ def test_bags_are_called_by_composed_names_wherever_they_come_from(tmp_path, for
     (name,) = spelt(form, COMPOSED)
     write(tmp_path, "npy", *features(5), name=name)
     array = np.zeros((5, 4), np.float32)
-    for given in (
+    for arguments in (
         tmp_path,
         [tmp_path / f"{name}.npy"],
         {name: array},
         {name: tmp_path},
         [Bag(name, open_bag(tmp_path / f"{name}.npy").features)],
     ):
-        assert [ref.sample for ref in as_bags(given).refs] == [COMPOSED]
+        assert [ref.sample for ref in as_bags(arguments).refs] == [COMPOSED]
     assert open_bag(tmp_path / f"{name}.npy").slide_id == COMPOSED
     np.savez(tmp_path / "v.npz", samples=np.array([name]), X=array[:1])
     assert [ref.sample for ref in vector_bags(tmp_path / "v.npz").refs] == [COMPOSED]

@@ -43,20 +43,20 @@ def test_large_blocks_are_copied_and_hashed_piece_by_piece(monkeypatch, rows, dt
     """Pieces end inside of rows, and blocks inside of pieces."""
     monkeypatch.setattr("panther.store.PIECE_BYTES", 1000)
     x = X.to(dtype)
-    given = {"as they lie": x, "turned": x.T.contiguous().T, "elsewhere": Counted(x)}[rows]
-    hashed, found = HashedRows(given), torch.empty_like(x)
+    arguments = {"as they lie": x, "turned": x.T.contiguous().T, "elsewhere": Counted(x)}[rows]
+    hashed, actual = HashedRows(arguments), torch.empty_like(x)
     for start in range(0, 6000, 700):
-        hashed.read_into(slice(start, min(start + 700, 6000)), found[start : start + 700])
-    assert torch.equal(found, x)
+        hashed.read_into(slice(start, min(start + 700, 6000)), actual[start : start + 700])
+    assert torch.equal(actual, x)
     assert hashed.digest() == hash_rows(x)
     if rows == "elsewhere":
-        assert (given.read == 1).all()
+        assert (arguments.read == 1).all()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_equal_features_have_equal_hashes_in_every_layout(tmp_path, dtype):
     x, coords = features(300, dtype=dtype)
-    found = set()
+    actual = set()
     for number, layout in enumerate(LAYOUTS):
         (tmp_path / str(number)).mkdir()
         path = write(tmp_path / str(number), layout, x, coords)
@@ -65,8 +65,8 @@ def test_equal_features_have_equal_hashes_in_every_layout(tmp_path, dtype):
         for start in range(0, 300, 70):
             rows.read_into(slice(start, min(start + 70, 300)), read[start : start + 70])
         assert torch.equal(read, torch.from_numpy(x))
-        found |= {rows.digest(), fingerprint((ref, None))[1]}
-    assert found == {hash_rows(torch.from_numpy(x))}
+        actual |= {rows.digest(), fingerprint((ref, None))[1]}
+    assert actual == {hash_rows(torch.from_numpy(x))}
 
 
 def saved(path: Path, x: torch.Tensor = X) -> BagRef:
@@ -128,14 +128,14 @@ def test_hashes_are_kept_over_runs_and_a_damaged_file_costs_reading(tmp_path, at
     refs["e: \udc80"] = saved(tmp_path / "d.npy")  # a file name that is no Unicode
     (tmp_path / "b.npy").write_bytes(b"rubbish")
     file = tmp_path / "cache" / "fingerprints.json"
-    found, failures = fingerprint_all(refs, file)
-    assert set(found) == {"e: a", "e: c", "e: \udc80"}
+    actual, failures = fingerprint_all(refs, file)
+    assert set(actual) == {"e: a", "e: c", "e: \udc80"}
     assert "b.npy" in failures["b"]
     saved(tmp_path / "b.npy")
     monkeypatch.setattr(fingerprints, "finite_content", lambda ref: f"read {ref.sample}")
     again, failures = fingerprint_all(refs, file)
     assert not failures
-    assert {name: again[name] for name in found} == found
+    assert {name: again[name] for name in actual} == actual
     assert again["e: b"] == "read b"
     for damage in (
         b"",

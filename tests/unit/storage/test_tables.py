@@ -194,8 +194,8 @@ def test_tables_for_people_hold_no_formula_and_leave_ids_and_numbers_alone(tmp_p
     rows = [("=1+1", "=cmd|' /C calc'!A0", -2.5, "-2.5"), ("-7", "+a", "@b", "plain")]
     write_spreadsheet(tmp_path / "t.csv", ("sample", "=name", "value", "text"), rows)
     with (tmp_path / "t.csv").open(newline="") as handle:
-        found = list(csv.reader(handle))
-    assert found == [
+        actual = list(csv.reader(handle))
+    assert actual == [
         ["sample", "'=name", "value", "text"],
         ["=1+1", "'=cmd|' /C calc'!A0", "-2.5", "-2.5"],
         ["-7", "'+a", "'@b", "plain"],

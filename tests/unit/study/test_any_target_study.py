@@ -58,18 +58,18 @@ def test_planted_numbers_and_labels_are_predicted(studies):
     _, result = studies["regression"]
     assert best(result, "pearson") > 0.9
     table = pd.read_csv(result / "predictions.csv")
-    own = table[(table["method"] == "deepsets") & (table["fold"] == 0)]
+    selected = table[(table["method"] == "deepsets") & (table["fold"] == 0)]
     metrics = pd.read_csv(result / "metrics.csv")
-    said = metrics[(metrics["method"] == "deepsets") & (metrics["fold"] == 0) & (metrics["part"] == "test")]
-    said = said[said["subgroup"].isna()].set_index("metric")["value"]
-    assert said["mae"] == pytest.approx(np.abs(own["value"] - own["predicted"]).mean())
+    message = metrics[(metrics["method"] == "deepsets") & (metrics["fold"] == 0) & (metrics["part"] == "test")]
+    message = message[message["subgroup"].isna()].set_index("metric")["value"]
+    assert message["mae"] == pytest.approx(np.abs(selected["value"] - selected["predicted"]).mean())
     _, result = studies["labels"]
     assert best(result, "auroc_gene") > 0.9
     assert best(result, "auroc_other") < 0.8
     labels = pd.read_csv(result / "predictions.csv")
     assert {"label_other", "probability_gene"} < set(labels.columns)
     assert labels["label_gene"].isna().any()
-    assert said["rmse"] == pytest.approx(np.sqrt(((own["value"] - own["predicted"]) ** 2).mean()))
+    assert message["rmse"] == pytest.approx(np.sqrt(((selected["value"] - selected["predicted"]) ** 2).mean()))
 
 
 @pytest.mark.parametrize(

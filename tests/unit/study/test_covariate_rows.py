@@ -93,7 +93,7 @@ def test_gains_are_written_and_removed_with_the_covariates(results: Results, tmp
 
 
 @pytest.mark.parametrize(
-    ("covariates", "said"),
+    ("covariates", "message"),
     [
         (["wieght"], "no covariate column 'wieght'"),
         (["age", "age"], "covariates: "),
@@ -101,9 +101,9 @@ def test_gains_are_written_and_removed_with_the_covariates(results: Results, tmp
         ([{"column": "age", "kind": "colour"}], "covariates"),
     ],
 )
-def test_wrong_covariates_are_refused(covariates: list[Any], said: str) -> None:
+def test_wrong_covariates_are_refused(covariates: list[Any], message: str) -> None:
     bags, table = cohort(30)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         panther.run_study(study(bags, table, covariates=covariates))
 
 
@@ -158,8 +158,8 @@ def test_a_model_with_covariates_requires_them(trained: tuple[Any, pd.DataFrame,
 
 def test_models_of_a_study_predict_what_they_predicted_there(results: Results) -> None:
     bags, table = cohort()
-    said = results.predictions.query("fold == 0")
+    message = results.predictions.query("fold == 0")
     for method in (COVARIATES, BOTH):
-        own = said[said["method"] == method].set_index("sample")["risk"]
+        risks = message[message["method"] == method].set_index("sample")["risk"]
         result = panther.predict(results.model(fold=0, method=method), bags, table).table.set_index("sample")["risk"]
-        np.testing.assert_allclose(result[own.index], own, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(result[risks.index], risks, rtol=1e-4, atol=1e-5)

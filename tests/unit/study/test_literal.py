@@ -129,19 +129,22 @@ def defaults(function) -> dict[str, object]:
 def differences() -> list[tuple[str, object]]:
     """Settings of the literal studies that are not our defaults."""
     pairs = [
-        (defaults((networks if name in networks else aggregators)[name]), own)
-        for name, own in literal.LITERAL["methods"].items()
+        (defaults((networks if name in networks else aggregators)[name]), settings)
+        for name, settings in literal.LITERAL["methods"].items()
     ]
     pairs += [
-        (defaults(tasks[name]) | defaults(tasks[name].fit), own) for name, own in literal.LITERAL["losses"].items()
+        (defaults(tasks[name]) | defaults(tasks[name].fit), settings)
+        for name, settings in literal.LITERAL["losses"].items()
     ]
     pairs += [(defaults(heads["linear"]), literal.LITERAL["heads"]["linear"])]
     pairs += [({f.name: f.default for f in fields(KMeansSettings)}, literal.LITERAL["prototypes"])]
     for kind, parts in literal.LITERAL["training"].items():
-        for part, own in parts.items():
-            pairs.append((vars(usual_training(kind, network=part == "mil_training")), own))
-    pairs = [(theirs, {k: tuple(v) if isinstance(v, list) else v for k, v in own.items()}) for theirs, own in pairs]
-    result = [(k, v) for theirs, own in pairs for k, v in own.items() if k in theirs and theirs[k] != v]
+        for part, settings in parts.items():
+            pairs.append((vars(usual_training(kind, network=part == "mil_training")), settings))
+    pairs = [
+        (theirs, {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}) for theirs, settings in pairs
+    ]
+    result = [(k, v) for theirs, settings in pairs for k, v in settings.items() if k in theirs and theirs[k] != v]
     return list(dict.fromkeys(result))
 
 

@@ -46,10 +46,10 @@ def test_unknown_columns_and_keys_are_refused_by_name(folder):
 
 
 def test_thirds_of_a_number_are_those_of_the_study_with_external_cohorts_too(folder):
-    own = pd.read_csv(folder / "table.csv", dtype=str)
-    age = own["case_id"].str[1:].astype(int) + 40  # 40 ... 51
-    own.assign(age=age).to_csv(folder / "aged.csv", index=False)
-    older = own.assign(age=(age + 30).astype(str).mask(age == 40, "old"), case_id="X" + own["case_id"])
+    rows = pd.read_csv(folder / "table.csv", dtype=str)
+    age = rows["case_id"].str[1:].astype(int) + 40  # 40 ... 51
+    rows.assign(age=age).to_csv(folder / "aged.csv", index=False)
+    older = rows.assign(age=(age + 30).astype(str).mask(age == 40, "old"), case_id="X" + rows["case_id"])
     older.to_csv(folder / "older.csv", index=False)
     external = {"lab": {"table": "older.csv", "features": {"npy": "features"}}}
     alone = study_in(folder, table="aged.csv", evaluate_by="age")

@@ -115,7 +115,7 @@ def test_only_folds_of_different_patients_are_corrected():
 
         def measure(counts, side=side, ends=ends):
             parts = zip(side, np.split(counts, ends, axis=-1), strict=True)
-            return {"m": np.stack([one.judge(own)["auroc"] for one, own in parts]).mean(0)}
+            return {"m": np.stack([one.judge(drawn)["auroc"] for one, drawn in parts]).mean(0)}
 
         width[name] = drawn.std() / resample(measure, plain, 400).drawn["m"].std()
     assert width.pop("folds") == pytest.approx((1 + 4 / 3) ** 0.5)

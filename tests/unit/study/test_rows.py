@@ -45,8 +45,8 @@ def test_precomputed_vectors_pooling_and_rows_side_by_side_come_to_one_table(tmp
     both = results.predictions[~results.predictions["patient"].isin(["P16", "P17"])]
 
     def accuracy(method):
-        own = both[both["method"] == method].groupby("fold")
-        return own.apply(_balanced_accuracy, include_groups=False).mean()
+        selected = both[both["method"] == method].groupby("fold")
+        return selected.apply(_balanced_accuracy, include_groups=False).mean()
 
     result = compared[(compared["method"] == "titan") & (compared["metric"] == "balanced_accuracy")][
         "difference"
@@ -60,23 +60,23 @@ def _balanced_accuracy(part):
 
 
 def test_a_study_of_precomputed_vectors_alone_and_its_models_predict_new_files(tmp_path):
-    given = {
+    inputs = {
         "titan": written(tmp_path / "titan.csv"),
         "prism": written(tmp_path / "prism.csv", sorted(set(PATIENTS)), VECTORS[::2, :3], "case_id"),  # of patients
     }
-    results = panther.run_study({**BASE, "embeddings": given, "methods": [{"concat": ["titan", "prism"]}]})
+    results = panther.run_study({**BASE, "embeddings": inputs, "methods": [{"concat": ["titan", "prism"]}]})
     assert set(results.summary["method"]) == {"titan", "prism", "titan + prism"}
     tested = results.predictions.set_index(["method", "fold", "sample"])["probability_b"].sort_index()
     for method, places in (("titan", ["titan"]), ("titan + prism", ["titan", "prism"])):
         model = results.model(fold=0, method=method)
-        new = panther.predict(model, None, TABLE, embeddings={name: given[name] for name in places}).table
+        new = panther.predict(model, None, TABLE, embeddings={name: inputs[name] for name in places}).table
         new = new.set_index("sample")["probability_b"]
-        own = tested.loc[method, 0]
-        np.testing.assert_allclose(new.loc[own.index], own, rtol=1e-4)
+        selected = tested.loc[method, 0]
+        np.testing.assert_allclose(new.loc[selected.index], selected, rtol=1e-4)
     with pytest.raises(InputError, match="reads vectors of 'prism'"):
-        panther.predict(model, None, TABLE, embeddings={"titan": given["titan"]})
+        panther.predict(model, None, TABLE, embeddings={"titan": inputs["titan"]})
     with pytest.raises(InputError, match="reads no vectors of 'titn'; did you mean 'titan'"):
-        panther.predict(model, None, TABLE, embeddings={"titn": given["titan"]})
+        panther.predict(model, None, TABLE, embeddings={"titn": inputs["titan"]})
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ def test_two_encoders_fit_their_prototypes_at_the_same_time(tmp_path, monkeypatc
     train_all(study, tmp_path / "alone")
     meeting, fit = threading.Barrier(2, timeout=120), stages.fit_many
 
-    def both(*given, **more):
+    def both(*inputs, **more):
         meeting.wait()  # broken, and the test with it, where one comes after the other
-        return fit(*given, **more)
+        return fit(*inputs, **more)
 
     monkeypatch.setattr(stages, "fit_many", both)
     with open_work(2) as work:

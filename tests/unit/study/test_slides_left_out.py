@@ -55,8 +55,8 @@ def test_a_slide_with_nan_is_listed_whatever_the_method(folder, methods):
         assert results.failures == json.loads((folder / "out/run.json").read_text())["failures"]
         (sentence,) = results.failures.values()
         assert sentence == "s3.npy: row 0 of the features holds NaN or an infinite number; extract this slide again."
-        said = "The features of 1 of these 24 samples cannot be used, e.g. s3: 23 are in the study."
-        assert said in results.run.population.notes
+        message = "The features of 1 of these 24 samples cannot be used, e.g. s3: 23 are in the study."
+        assert message in results.run.population.notes
         assert "s3" not in set(pd.read_csv(folder / "out/cohort.csv")["sample"])  # which the report counts
 
 
@@ -85,5 +85,5 @@ def test_samples_that_a_method_cannot_embed_are_listed_also_from_the_cache(folde
         (sentence,) = results.failures.values()
         assert sentence.startswith("embeddings by panther of features: s3.npy: features are too large to square")
         assert results.failures == json.loads((folder / "out/run.json").read_text())["failures"]
-        said = "embeddings by panther of features: 1 of 24 samples could not be embedded, e.g. s3; its results are of the others."
-        assert said in results.run.population.notes
+        message = "embeddings by panther of features: 1 of 24 samples could not be embedded, e.g. s3; its results are of the others."
+        assert message in results.run.population.notes

@@ -42,14 +42,14 @@ def classes(rng, n, fold, part="test", temperature=0.4):
     truth = rng.dirichlet(np.ones(3), n)
     labels = (rng.random((n, 1)) > truth.cumsum(1)).sum(1)
     names = ("a", "b", "c")
-    given = {"probabilities": tempered(truth, temperature)}
-    return evaluation(Classes(names, labels), given, Classification(names), fold, part)
+    inputs = {"probabilities": tempered(truth, temperature)}
+    return evaluation(Classes(names, labels), inputs, Classification(names), fold, part)
 
 
 def values(rng, n, fold):
     truth = rng.normal(0, 3, n)
-    given = {"value": truth + rng.standard_t(4, n)}
-    return evaluation(Values(truth), given, SquaredError(0.0, 3.0), fold)
+    inputs = {"value": truth + rng.standard_t(4, n)}
+    return evaluation(Values(truth), inputs, SquaredError(0.0, 3.0), fold)
 
 
 def test_a_fold_is_calibrated_by_the_others():

@@ -137,24 +137,13 @@ def _read_file(path: Path) -> Bag:
                     raise InputError(f"features are {shape} of {dtype}, expected floating-point numbers (N, d)")
                 return replace(bag, path=path, format=entry.name)
         if content.h5 is not None:
-            raise _without_features(content.h5)
+            names = sorted(content.h5)
+            is_coordinates = not {"features", "feats"} & set(names) and content.dataset("coords") is not None
+            problem = NotABagError if is_coordinates else InputError  # any other may be a damaged bag
+            raise problem(f"no dataset `features` or `feats` among {names}")
     finally:
         content.close()
     raise InputError(f"begins with {content.head[:20]!r}, expected one of the layouts {', '.join(readers.names())}")
-
-
-def _without_features(h5: Any) -> InputError:
-    """Error for a file without features: a file of coordinates is not a bag, any other may be a damaged one."""
-    import h5py
-
-    names = sorted(h5)
-    for name in ("features", "feats"):
-        if name in names:
-            what = "a broken link" if h5.get(name) is None else "a group"
-            return InputError(f"`{name}` is {what}, expected a dataset of numbers")
-    if isinstance(h5.get("coords"), h5py.Dataset):
-        return NotABagError(f"no dataset `features` or `feats` among {names}; coordinate files are not bags")
-    return InputError(f"no dataset `features` or `feats` among {names}; extract its features again")
 
 
 def mapped(path: Path, dtype: np.dtype, offset: int, shape: tuple[int, ...]) -> Tensor:
