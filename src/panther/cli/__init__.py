@@ -95,8 +95,16 @@ def command_of(verb: Verb) -> Callable[..., int]:
         arguments |= zip(positional, values, strict=False)
         arguments |= parse_settings(arguments.pop("set", None) or ())
         try:
-            if not arguments.pop("overwrite", False):
-                _keep_other_files(arguments.get("output"))
+            from panther.store import is_result
+
+            output = arguments.get("output")
+            if (
+                not arguments.pop("overwrite", False)
+                and output is not None
+                and output.is_file()
+                and not is_result(output)
+            ):
+                raise InputError(f"{output}: exists and is no earlier result; expected another name, or --overwrite")
             return call(verb, arguments, as_json=json)
         except InputError as error:
             raise InputError(as_typed(str(error), verb)) from error
@@ -123,13 +131,10 @@ def command_of(verb: Verb) -> Callable[..., int]:
     text = re.sub(r":\w+:(?=`)|(?<=`)`|`(?=`)", "", inspect.getdoc(verb.function) or "")
     about, heading, rest = text.partition("\nParameters\n")
     about = re.sub(r"(?<=\S)\n(?=\S)", " ", about)  # the help has its own line breaks
-    command.__doc__ = about + heading + re.sub(r"(?<=\n)(    \S.*(?:\n    \S.*)+)", _one_line, rest)
+    rest = re.sub(r"(?<=\n)    \S.*(?:\n    \S.*)+", lambda match: "    " + " ".join(match[0].split()), rest)
+    command.__doc__ = about + heading + rest
     command.__name__ = verb.function.__name__
     return command
-
-
-def _one_line(match: re.Match[str]) -> str:
-    return "    " + " ".join(match[0].split())
 
 
 def as_typed(message: str, verb: Verb) -> str:
@@ -148,14 +153,6 @@ def as_typed(message: str, verb: Verb) -> str:
     message = re.sub(r"`(\w+)=([^`]*)`", spelled, message)
     name, colon, rest = message.partition(": ")
     return f"{options.get(name, name)}{colon}{rest}"
-
-
-def _keep_other_files(output: Path | None) -> None:
-    """Refuse to replace a file that panther did not write."""
-    from panther.store import is_result
-
-    if output is not None and output.is_file() and not is_result(output):
-        raise InputError(f"{output}: exists and is no earlier result; expected another name, or --overwrite")
 
 
 def is_positional(parameter: inspect.Parameter) -> bool:
@@ -226,13 +223,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(_run(app, arguments, verbose))
 
 
-def _check_directory() -> None:
-    try:
-        os.getcwd()
-    except OSError as error:  # libraries end the process where they import without it
-        raise InputError(f"the working directory cannot be used ({error.strerror}); change to another") from error
-
-
 def _start_helpers(arguments: Sequence[str]) -> None:
     """Start worker processes, or a reader of AnnData, while this process imports torch."""
     if not arguments or "--help" in arguments or "-h" in arguments:
@@ -266,7 +256,10 @@ def handle_sigterm() -> Iterator[None]:
 
 def _run(app: App, arguments: Sequence[str], verbose: bool) -> int:
     try:
-        _check_directory()
+        try:
+            os.getcwd()
+        except OSError as error:  # libraries end the process where they import without it
+            raise InputError(f"the working directory cannot be used ({error.strerror}); change to another") from error
         _start_helpers(arguments)
         with log_progress(" ".join(["panther", *arguments[:1]])), session():
             code = app(

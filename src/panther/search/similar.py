@@ -182,7 +182,7 @@ class SimilarSlides:
     query : str
         Name of the query.
     on : str
-        Distance: pi, mixture, cosine or euclidean.
+        Distance: pi, mixture or cosine.
     hits : tuple of Hit
         The most similar slides, each with its ``distance`` and its ``reasons``.
     notes : tuple of str
