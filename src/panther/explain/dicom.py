@@ -16,10 +16,8 @@ from panther.explain.slide_map import SlideMap
 from panther.store import atomic_write, hash_of
 from panther.version import __version__
 
-KINDS = {
-    "dicom": ("seg", "LABELMAP"),
-    "dicom-seg": ("binary", "BINARY"),
-}  # format of maps -> name and type of segmentation
+# format of maps -> name and type of the segmentation
+KINDS = {"dicom": ("seg", "LABELMAP"), "dicom-seg": ("binary", "BINARY")}
 PARTS = 16  # of a patch, where several grids overlay each other
 TISSUE = ("85756007", "SCT", "Tissue")
 SERIES = 8000  # number of the first series; unlikely to be taken

@@ -24,20 +24,6 @@ def slide(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_second_run_has_nothing_to_do_and_another_encoder_is_refused_before_the_work(slide, panther, monkeypatch):
-    panther("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1)
-    before = (slide / FEATURES / "slide.h5").stat().st_mtime_ns
-    out, _ = panther("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1)
-    assert "(1 were done already)" in out
-    assert (slide / FEATURES / "slide.h5").stat().st_mtime_ns == before
-    monkeypatch.setattr("panther.encoders.step.load_encoder", lambda *_, **__: pytest.fail("nobody needs it"))
-    panther("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1)
-    _, err = panther("slides", "slide.png", "-o", "other", "--slide-mpp", 0.5, "--encoder", "nonesuch", code=2)
-    assert "nonesuch" in err
-    assert not (slide / "other").exists()
-    panther("slides", "slide.png", "-o", "other", "--slide-mpp", 0.5, "--steps", "features,paint", code=2)
-
-
 def test_a_dry_run_with_an_encoder_estimates_its_bytes_and_time(slide, panther):
     command = ("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1, "--dry-run")
     told = strict_json(panther(*command, "--json")[0])

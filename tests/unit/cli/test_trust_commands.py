@@ -89,10 +89,7 @@ def test_sites_and_a_later_site_are_centred_and_shift_measures_the_effect(cohort
         (("choose-c", "FEATURES", "--range", "8"), "found '8'"),
         (("choose-c", "FEATURES", "--range", "3:5", "--plot", "c.gif"), ".png"),
         (("prototypes", "FEATURES", "-C", "some", "-o", "p.safetensors"), "auto"),
-        (("compare-prototypes", "PROTOTYPES", "missing"), "missing"),
-        (("shift", "nothing.h5ad"), "there is no such file"),
         (("shift", "TABLE"), "not an embeddings file"),
-        (("embed", "FEATURES", "-p", "PROTOTYPES", "-o", "s.npz", "--method", "median"), "no method 'median'"),
         (
             ("embed", "FEATURES", "-p", "PROTOTYPES", "-o", "s.npz", "--method", "ot", "--set", "steps=2"),
             "no setting 'steps'",

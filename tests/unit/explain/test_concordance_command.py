@@ -94,28 +94,6 @@ def test_tumour_is_drawn_beside_its_prototype(folder, compare, image):
     assert yellow.any()
 
 
-def test_names_decide_which_prototypes_are_tumour_before_the_classes_do(compare):
-    Path("n.yaml").write_text("C0: nest, loose\nC1: something else\n")  # C1's name is no class, so its class decides
-    assert compare(*NEST, "--names", "n.yaml", "--no-maps")[0]["tumour_prototypes"] == [0, 1]
-    Path("n.yaml").write_text("C0: nest\nC1: disc\n")
-    assert compare(*NEST, "--names", "n.yaml", "--no-maps")[0]["tumour_prototypes"] == [0]
-    assert as_names(Path("a/names.suggested.yaml"), 3) == {0: "nest", 1: "disc", 2: "band"}
-    labels = Path("labels.csv").read_text()
-    for old, new in (("disc", "stroma"), ("nest", "solid tumour"), ("band", "tumour")):
-        labels = labels.replace(f",{old}", f",{new}")
-    Path("labels.csv").write_text(labels)
-    for positive, names, expected in (
-        ("tumour", {"C0": "stroma, with tumour", "C2": "Tumour, solid"}, [2]),  # C0 as this command suggests it
-        ("tumour", {"C0": "no tumour"}, [2]),
-        ("tumour", {"C1": "tumour ,papillary", "C2": "stroma"}, [1]),
-        ("solid tumour", {"C0": "solid tumour, loose"}, [0, 1]),
-        ("tumour", {"C0": "solid tumour, loose"}, [2]),
-    ):
-        Path("n.yaml").write_text("".join(f"{c}: {name}\n" for c, name in names.items()))
-        content, *_ = compare(*LABELS, "--positive", positive, "--names", "n.yaml", "--no-maps")
-        assert content["tumour_prototypes"] == expected
-
-
 def test_a_folder_goes_on_after_a_bad_slide_and_slides_without_coordinates_are_counted(folder, run):
     Path("f").mkdir()
     shutil.copy("s.h5", "f/s.h5")
