@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from panther import progress
-from panther.progress import EVERY, CommandProgress, Phase, bar, log_progress, progress_of_others, track
+from panther.progress import EVERY, Phase, log_progress, track
 
 
 @pytest.mark.parametrize(
@@ -19,23 +19,6 @@ from panther.progress import EVERY, CommandProgress, Phase, bar, log_progress, p
 )
 def test_a_line_has_the_phase_its_progress_rate_and_time_left(done: int, seconds: float, told: str) -> None:
     assert Phase("embedding", 1200, 1000.0, done).line(1000.0 + seconds) == told
-
-
-def test_between_phases_the_command_and_the_last_phase_are_shown() -> None:
-    now = [0.0]
-    work = CommandProgress("panther prototypes", clock=lambda: now[0])
-    now[0] = 61.0
-    assert work.line() == "panther prototypes: at work for 61.0 s"
-    with bar("sampling", 3, work) as shown:
-        shown.advance()
-        now[0] = 62.0
-        assert work.line() == "sampling: 1 of 3 (33%), 1.0/s, 2.0 s left"
-        with bar("an inner one", 5, work):
-            assert str(work.line()).startswith("an inner one: 0 of 5")
-        assert str(work.line()).startswith("sampling")
-    assert work.line() == "panther prototypes: at work for 62.0 s; done: sampling"
-    with progress_of_others(work):
-        assert work.line() is None
 
 
 def test_lines_come_while_a_phase_reports_nothing(

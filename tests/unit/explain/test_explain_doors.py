@@ -4,7 +4,6 @@ import matplotlib.figure
 import numpy as np
 import pandas as pd
 import pytest
-from known_regions import SIDE, tissue_at
 
 import panther
 
@@ -51,18 +50,3 @@ def test_an_atlas_of_bags_and_a_data_frame_equals_that_of_files(slide, tmp_path)
     assert here.title(0) == "C0 disc"
     assert here.files == ()
     assert tmp_path / "a" / "atlas.json" in there.files
-
-
-def test_concordance_takes_labels_of_a_data_frame_and_workers_give_the_same_numbers(slide, tmp_path):
-    bag, prototypes = parts(slide)
-    tissue = tissue_at(*(bag.coords + SIDE / 2).T)
-    labels = pd.DataFrame({"slide_id": "s", "x": bag.coords[:, 0], "y": bag.coords[:, 1], "label": tissue})
-    here = panther.concordance([bag], prototypes, patch_labels=labels, positive=["2"])
-    there = panther.concordance(
-        slide / "s.h5", prototypes, patch_labels=labels, positive=["2"], output=tmp_path / "a", workers=2
-    )
-    assert here.agreement.accuracy == there.agreement.accuracy > 0.9
-    assert here.classes.tumour == (1,)
-    assert here.slides["s"].tumour == there.slides["s"].tumour
-    assert [file.name for file in there.files][-2:] == ["s.classes.png", "s.tumour.png"]
-    assert here.files == ()
