@@ -2,7 +2,6 @@
 
 import matplotlib.figure
 import numpy as np
-import pandas as pd
 import pytest
 
 import panther
@@ -36,17 +35,3 @@ def test_maps_are_written_where_they_are_asked_for_and_workers_write_the_same_by
         assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
     with pytest.raises(KeyError, match="written to files"):
         found["s"]
-
-
-def test_an_atlas_of_bags_and_a_data_frame_equals_that_of_files(slide, tmp_path):
-    bag, prototypes = parts(slide)
-    table = pd.DataFrame({"slide_id": ["s"], "case_id": ["007"], "group": ["x"]})
-    table.to_csv(tmp_path / "t.csv", index=False)
-    here = panther.make_atlas([bag], prototypes, {"s": slide / "s.tif"}, table, {0: "disc"}, groups=["group"])
-    files = (slide / "s.h5", slide / "p.safetensors", slide / "s.tif", tmp_path / "t.csv")
-    there = panther.make_atlas(*files, groups=["group"], output=tmp_path / "a")
-    assert here.patients == there.patients == ("007",)
-    assert here.exemplars == there.exemplars
-    assert here.title(0) == "C0 disc"
-    assert here.files == ()
-    assert tmp_path / "a" / "atlas.json" in there.files

@@ -84,11 +84,11 @@ def test_chance_is_the_mean_over_all_draws(counts, k):
     labels = np.repeat(np.arange(len(counts)), counts)
     draws = [labels[list(draw)] for draw in itertools.permutations(range(len(labels)), k)]
     for own, right in enumerate(counts):
-        assert chance_of_any(right, len(labels), k) == pytest.approx(np.mean([own in draw for draw in draws]))
+        assert chance_of_any(counts, own, k) == pytest.approx(np.mean([own in draw for draw in draws]))
         majority = np.mean([majority_right(draw, own, 1) for draw in draws])
         assert chance_of_majority(counts, own, k) == pytest.approx(majority)
         precision = np.mean([average_precision(draw, own, min(k, right)) for draw in draws])
-        assert chance_of_precision(right, len(labels), k) == pytest.approx(precision)
+        assert chance_of_precision(counts, own, k) == pytest.approx(precision)
 
 
 def test_representations_are_compared_on_the_slides_that_both_have(cohort):
