@@ -106,11 +106,9 @@ def make_atlas(
     from panther.storage.prototypes import as_prototypes, encoder_notes
     from panther.store import check_output_folder
 
-    compared = [*(groups or ()), *([] if site_column is None else [site_column])]
+    compared = list(dict.fromkeys([*(groups or ()), *([] if site_column is None else [site_column])]))
     if compared and table is None:
         raise InputError(f"table: missing; comparing by {compared[0]!r} requires a table with this column")
-    if len(set(compared)) < len(compared):
-        raise InputError(f"groups: found {', '.join(compared)}, expected each column once")
     fitted = as_prototypes(prototypes)
     options = ({} if preset is None else {"preset": preset}) | settings
     resolutions = {} if slide_mpp_table is None else read_mpp_table(slide_mpp_table)

@@ -1,7 +1,5 @@
 """From an image to an embedding with the commands of the README, offline, with the embedded encoder."""
 
-from contextlib import contextmanager
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -32,29 +30,3 @@ def test_a_dry_run_with_an_encoder_estimates_its_bytes_and_time(slide, panther):
     assert told["encode_seconds"] > 0
     assert "to encode them" in panther(*command)[0]
     assert not (slide / "job").exists()
-
-
-def test_progress_counts_patches_and_reaches_the_end_also_when_half_was_done_before(slide, panther, monkeypatch):
-    """One slide of one is no progress; what an earlier run has encoded counts when its slide is finished."""
-    advanced = []
-
-    class Recorded:
-        def advance(self, count=1, what="features, 1 of 1 slides, patches"):
-            advanced.append(count)
-            assert what == "features, 1 of 1 slides, patches"
-
-    @contextmanager
-    def bar(what, total):
-        advanced.append(-total)
-        yield Recorded()
-
-    monkeypatch.setattr("panther.progress.bar", bar)
-    command = ("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1)
-    monkeypatch.setattr("panther.cli.track", lambda items, what, total: items)
-    panther(*command)
-    total, *steps, rest = advanced
-    assert -total == sum(steps) >= 9
-    assert (len(steps), rest) == (-(-sum(steps) // 8), 0)  # in batches of 8
-    advanced.clear()
-    panther(*command)
-    assert advanced == [total, -total]

@@ -195,7 +195,6 @@ def test_impossible_requests_are_refused(run, refused):
     for culprit, *more in (
         ("table: ", "--groups", "group"),
         ("'stage'", *table, "--groups", "stage"),
-        ("groups: ", *table, "--groups", "site", "--site-column", "site"),
         ("'group'", "--table", "empty.csv", "--groups", "group"),
         ("patient p", "--table", "two.csv", "--groups", "group"),
         ("slides: ", "--slides", "wrong"),

@@ -14,9 +14,7 @@ from panther.explain.atlas import (
     Exemplar,
     Place,
     atlas_of,
-    choose,
     most_varied,
-    random_ranks,
     read_patches,
 )
 from panther.explain.scene import MapSettings, SlideJob
@@ -57,23 +55,6 @@ def test_every_patient_is_shown_before_one_is_shown_twice_and_every_slide_too(se
     assert all(one.rank == min(other.rank for other in found if other.patient == one.patient) for one in first)
     assert [one.rank for one in first] == sorted(one.rank for one in first)
     assert {one.slide for one in most_varied(found, len(slides))} == slides
-
-
-def test_random_members_are_a_fair_sample_of_all_slides():
-    sizes = {"large": 60, "middle": 30, "small": 10}
-    drawn = dict.fromkeys(sizes, 0)
-    for seed in range(400):
-        members = [
-            Exemplar(0, "random", slide, slide, row, 0.0, float(rank))
-            for slide, size in sizes.items()
-            for row, rank in enumerate(random_ranks(slide, size, seed))
-        ]
-        for one in choose("random", members, 5):
-            drawn[one.slide] += 1
-    share = np.array(list(drawn.values())) / 2000
-    assert share == pytest.approx([0.6, 0.3, 0.1], abs=0.04)  # four standard errors
-    assert (random_ranks("large", 9, 3) == random_ranks("large", 9, 3)).all()
-    assert (random_ranks("large", 9, 3) != random_ranks("small", 9, 3)).all()
 
 
 def cohort(d=6, c=3):

@@ -28,17 +28,13 @@ def devices(monkeypatch):
         seen.append(device)
         return assign(bag, module, device)
 
-    for user in ("maps", "atlas", "concordance"):
+    for user in ("maps", "concordance"):
         monkeypatch.setattr(f"panther.explain.{user}.assign", watched)
     return seen
 
 
 def draw(slide, output, device):
     panther.make_map(slide / "s.h5", slide / "p.safetensors", output=output, formats=["csv", "geojson"], device=device)
-
-
-def describe(slide, output, device):
-    panther.make_atlas(slide / "s.h5", slide / "p.safetensors", slide / "s.tif", output=output, device=device)
 
 
 def compare(slide, output, device):
@@ -48,7 +44,7 @@ def compare(slide, output, device):
     panther.concordance(slide / "s.h5", slide / "p.safetensors", output=output, device=device, **options)
 
 
-@pytest.mark.parametrize("make", [draw, describe, compare])
+@pytest.mark.parametrize("make", [draw, compare])
 def test_the_device_of_the_work_assigns_the_patches(slide, tmp_path, devices, make):
     make(slide, tmp_path / "here", "cpu")
     assert set(devices) == {"cpu"}
