@@ -168,8 +168,7 @@ def draw_attention(attention_map: AttentionMap) -> Any:
     else:
         shown = shown.within(draw.SMALL_PANEL)
     panels = [(title, draw.heat_pixels(shown, k)) for k, title in enumerate(titles)]
-    bar, rows = draw.ColourBar(attention_map.scale.label), draw.rows_for(shown, len(panels))
-    return draw.sheet_figure(shown, panels, draw.unit_of(shown), bar=bar, rows=rows)
+    return draw.sheet_figure(shown, panels, bar=draw.ColourBar(attention_map.scale.label), in_rows=True)
 
 
 @plain_text
@@ -178,7 +177,7 @@ def draw_attention_beside(attention_map: AttentionMap) -> Any:
     shown, main = attention_map.within(draw.PANEL), attention_map.main
     title = f"{attention_map.titles[main]} (predicted: {attention_map.predicted})"
     panels = [*draw.original(shown), (title, draw.heat_pixels(shown, main))]
-    return draw.sheet_figure(shown, panels, draw.unit_of(shown), bar=draw.ColourBar(attention_map.scale.label))
+    return draw.sheet_figure(shown, panels, bar=draw.ColourBar(attention_map.scale.label))
 
 
 # outputs of a network that differ from its predictions
