@@ -4,14 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test release portable checks lint types check-imports docs unit browser slow fuzz format bench clean
+.PHONY: demo test release portable checks lint types check-imports docs unit browser slow format bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   set up and run everything on a cohort of drawn slides: minutes, offline, a report at the end"
 	@echo "make test   set up, then lint, types, import rules and tests (what CI runs)"
 	@echo "make unit ROOM=models   the tests of one room; make browser   those of the viewer in Chromium"
-	@echo "make fuzz   damage every kind of file that is read, for FUZZ_SECONDS (300), from FUZZ_SEED (0)"
 	@echo "make slow   the tests that take minutes each, which CI leaves out"
 	@echo "make release   build and try wheels, sdist and containers, as far as this machine has the tools; make portable imitates Windows and macOS"
 	@echo "make bench  the benchmark scripts (minutes); make docs, make format, make clean"
@@ -47,11 +46,6 @@ browser: $(STAMP)
 
 slow: $(STAMP)
 	$(BIN)/pytest -n 2 -m slow
-
-FUZZ_SECONDS ?= 300
-FUZZ_SEED ?= 0
-fuzz: $(STAMP)
-	$(BIN)/python tests/hostile/fuzz.py --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
 
 PORTABLE := engine/test_engine.py storage study/test_run.py viewer/test_serve.py encoders/test_extract.py cli/test_from_slide_to_embedding.py explain/test_map_command.py
 portable: $(STAMP)

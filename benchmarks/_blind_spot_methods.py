@@ -17,7 +17,7 @@ from _mil_worlds import Part
 from panther.aggregators import build
 from panther.cohort.targets import Classes
 from panther.mil import build_model
-from panther.models.blocks import Block
+from panther.models.blocks import Block, columns_of
 from panther.models.probes import fit_suitable
 from panther.models.scaling import fit_scaler
 from panther.models.settings import Named, TrainSettings
@@ -98,7 +98,7 @@ def answer(row: Row, cohort: Cohort, bags: list[Bag], prototypes: Prototypes) ->
     block = Block(Named(name=row.method, options=dict(row.options)), prototypes)
     scaler = fit_scaler(Named(name="share-weighted"), x[train], [block])
     z = scaler(x).numpy()
-    probe = fit_suitable(z[train], Classes(CLASSES, cohort.labels[train]), blocks=scaler.blocks(block.columns()))
+    probe = fit_suitable(z[train], Classes(CLASSES, cohort.labels[train]), blocks=scaler.blocks(columns_of([block])))
     logits = probe.logits(z[cohort.test])
     return np.asarray(logits[:, 1] - logits[:, 0])
 

@@ -158,7 +158,7 @@ def embedded(cell: Cell, method: Method) -> tuple[dict[str, Part], dict[str, Ten
     with torch.no_grad():
         found = {name: [module(bag) for bag in part.bags] for name, part in parts.items()}
     x = {name: torch.stack([e.vector for e in some]) for name, some in found.items()}
-    scaler = build_scaler(method.scaling).fit(x["train"], module.columns())
+    scaler = build_scaler(method.scaling)(x["train"], module.columns())
     tokens = found["train"][0].tokens
     shape = tuple(x["train"].shape[1:] if tokens is None else tokens.shape)
     return parts, {name: scaler(values) for name, values in x.items()}, shape

@@ -15,7 +15,7 @@ import _harness as harness
 from panther.cohort.targets import Survival
 from panther.models.heads import Structured, build_head
 from panther.models.probes import fit_cox, fit_logistic
-from panther.models.settings import preset
+from panther.models.settings import usual_training
 from panther.models.tasks import fit_task
 from panther.models.trainer import ArraySource, fit
 
@@ -102,7 +102,7 @@ def whole_trainings(device: str) -> None:
     task = fit_task("cox", target)
     rows = []
     for name in ("linear", "paper-survival"):
-        settings = preset("paper-survival").train
+        settings = usual_training("survival", network=False)
         settings = type(settings)(**{**vars(settings), "device": device, "mixed_precision": device == "cuda"})
         source = ArraySource(x, task.encode(target), settings.batch_size)
         model = build_head(name, (PROTOTYPES, TOKEN), 1, seed=1)

@@ -28,7 +28,7 @@ from panther.evaluation.survival_metrics import concordance
 from panther.models.heads import build_head, token_shape
 from panther.models.probes import fit_suitable
 from panther.models.scaling import build_scaler
-from panther.models.settings import PRESETS
+from panther.models.settings import USUAL_LOSS, usual_training
 from panther.models.tasks import fit_task
 from panther.models.trainer import ArraySource, fit, predict_logits
 from panther.prototypes import KMeansSettings, fit_bags
@@ -67,13 +67,13 @@ def judge_fold(cohort: Cohort, train: np.ndarray, test: np.ndarray, heads: bool)
         with torch.no_grad():
             x = torch.stack([module(bag).vector for bag in cohort.bags])
         for name, (scaling, options) in (SCALINGS if method == "panther" else {method: ("balanced", {})}).items():
-            scaler = build_scaler(scaling, options).fit(x[train], module.columns())
+            scaler = build_scaler(scaling, options)(x[train], module.columns())
             z = scaler(x).numpy()
             probe = fit_suitable(z[train], cohort.target.take(train), blocks=scaler.blocks(module.columns()))
             found[name] = score(cohort, test, probe.logits(z[test]))
         if method == "panther" and heads:
             for name, (scaling, options) in HEADS.items():
-                scaler = build_scaler(scaling).fit(x[train], module.columns())
+                scaler = build_scaler(scaling)(x[train], module.columns())
                 shape = token_shape(scaler.columns(module.columns()))
                 found[name] = score(cohort, test, structured(cohort, scaler(x), shape, options, train, test))
     return found
@@ -83,13 +83,13 @@ def structured(
     cohort: Cohort, z: Tensor, shape: tuple[int, ...], options: dict[str, bool], train: np.ndarray, test: np.ndarray
 ) -> np.ndarray:
     kind = "classification" if isinstance(cohort.target, Classes) else "survival"
-    preset = PRESETS[f"paper-{kind}"]
-    task = fit_task(preset.loss, cohort.target.take(train))
+    settings = usual_training(kind, network=False)
+    task = fit_task(USUAL_LOSS[kind], cohort.target.take(train))
     head = build_head(f"paper-{kind}", shape, task.n_outputs, options, seed=1)
-    source = ArraySource(z[train], task.encode(cohort.target.take(train)), preset.train.batch_size)
-    fitted = fit(head, source, task, preset.train)
+    source = ArraySource(z[train], task.encode(cohort.target.take(train)), settings.batch_size)
+    fitted = fit(head, source, task, settings)
     rest = ArraySource(z[test], task.encode(cohort.target.take(test)), 64, shuffle=False)
-    return predict_logits(fitted.model, rest, preset.train)[0].numpy()
+    return predict_logits(fitted.model, rest, settings)[0].numpy()
 
 
 def score(cohort: Cohort, test: np.ndarray, logits: np.ndarray) -> float:

@@ -1,14 +1,15 @@
 """Slides most like one slide among 100,000: what `panther similar` does on disk, beside the same product in plain numpy in memory.
 
 `python benchmarks/retrieval.py` needs no arguments (0.9 GB of disk, 2 GB of memory); `--quick` takes a tenth. Embeddings are 100,000 x 1,992 numbers
-in float16 (8 prototypes of 124 dimensions), as `panther embed --dtype float16` writes them, opened once, in the
-page cache, on as many threads as there are cores. The peer has all vectors in memory as float32, of length 1, which is not counted. Both name
+in float16 (8 prototypes of 124 dimensions), opened once, in the page cache, on as
+many threads as there are cores. The peer has all vectors in memory as float32, of length 1, which is not counted. Both name
 the same slides, or the script fails. Then all slides of 2,000 as queries, which is what `panther retrieval` does.
 """
 
 import argparse
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "slides.h5ad"
         table = make_table(slides)
-        write_embeddings(table, path, "float16")
+        write_embeddings(replace(table, vectors=table.vectors.astype(np.float16)), path)
         opened = open_embeddings(path)
         peer = in_numpy(opened)
         assert set(peer()) == set(ask(opened, "cosine")), "numpy names other slides"

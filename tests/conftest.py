@@ -51,3 +51,14 @@ def pytest_sessionstart() -> None:
         modules = ("engine", "study.results", "explain.atlas", "storage.bags")
         multiprocessing.get_context("forkserver").set_forkserver_preload([f"panther.{name}" for name in modules])
         forkserver.ensure_running()
+
+
+@pytest.fixture
+def one_thread():
+    """Small tensors on busy cores: one thread is faster than two that wait for each other."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -221,7 +221,7 @@ def _pooled(function: Function[T, R], items: Iterable[T], pool: Pool, ahead: int
                     done += len(pending[0][1])
                     yield from results_of(*pending.popleft())
         except BrokenExecutor as error:
-            reason = error or type(error).__name__
+            reason = str(error) or type(error).__name__
             raise InputError(
                 f'worker processes: failed ({reason}); a script that uses them works under `if __name__ == "__main__":`'
             ) from error

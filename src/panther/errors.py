@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import cache
 from importlib.util import find_spec
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 T = TypeVar("T")
 
@@ -96,13 +97,12 @@ def error_context(source: object) -> Iterator[None]:
         raise type(error)(f"{source}: {error}") from error
 
 
-def suggestion(name: str, known: Collection[str], aliases: Mapping[str, str] | None = None, limit: int = 40) -> str:
+def suggestion(name: str, known: Collection[str], limit: int = 40) -> str:
     """Closest name and all known ones: ``did you mean 'ot'? Known are panther, ot``."""
     typed, plain = str(name).lower(), {entry.lower(): entry for entry in known}
     close = difflib.get_close_matches(typed, plain, n=1)
-    guess = (aliases or {}).get(typed) or (plain[close[0]] if close else None)
     names = listed(known, limit) or "none"
-    return f"did you mean {guess!r}? Known are {names}" if guess in known else f"known are {names}"
+    return f"did you mean {plain[close[0]]!r}? Known are {names}" if close else f"known are {names}"
 
 
 def describe(error: Exception, item: str = "") -> str:
@@ -176,6 +176,24 @@ def make_plain(settings: Any) -> None:
         object.__setattr__(settings, field.name, plain(getattr(settings, field.name)))
 
 
+@cache
+def _adapters(kind: type) -> dict[str, Any]:
+    from pydantic import TypeAdapter
+
+    return {name: TypeAdapter(hint) for name, hint in get_type_hints(kind, include_extras=True).items()}
+
+
+def check_fields(settings: Any) -> None:
+    """Refuse values of other types than a dataclass declares, or out of their bounds, in its `__post_init__`; and apply `plain`."""
+    make_plain(settings)
+    kind: Any = type(settings)
+    for name, adapter in _adapters(kind).items():
+        try:
+            adapter.validate_python(getattr(settings, name), strict=True)
+        except ValueError as error:  # pydantic's
+            raise InputError(format_invalid(error, name)) from error
+
+
 def check_choice(what: str, value: Any, known: Collection[str]) -> None:
     """Refuse values other than the ``known`` names."""
     if value not in known:
@@ -196,11 +214,6 @@ def check_number(name: str, value: Any, least: float = -math.inf, *, above: bool
     if not is_number or value < least or (above and value == least):
         bound = "" if least == -math.inf else f" above {least:g}" if above else f" of at least {least:g}"
         raise InputError(f"{name}: found {_shown(value)}, expected a number{bound}")
-
-
-def check_seed(value: Any) -> None:
-    """Refuse seeds that are invalid for a generator."""
-    check_whole("seed", value, 0, LARGEST_SEED)
 
 
 def _shown(value: Any) -> str:

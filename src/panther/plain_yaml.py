@@ -43,7 +43,14 @@ def read_yaml(path: Path, what: str = STUDY, expected: str = KEYS) -> dict[str, 
         with error_context(path):
             if path.stat().st_size > LARGEST:
                 raise InputError(f"has {path.stat().st_size / 1e6:.1f} MB, too large for a {what}")
-            content = _parse(path.read_text(encoding="utf-8-sig"))
+            loader = _Loader(path.read_text(encoding="utf-8-sig"))
+            try:
+                node = loader.get_single_node()
+                if node is not None:
+                    _count_values(node, set(), {})
+                content = None if node is None else loader.construct_document(node)
+            finally:
+                loader.dispose()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
@@ -52,18 +59,6 @@ def read_yaml(path: Path, what: str = STUDY, expected: str = KEYS) -> dict[str, 
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise InputError(f"{path}: expected keys like {expected}")
     return content
-
-
-def _parse(text: str) -> Any:
-    loader = _Loader(text)
-    try:
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        _count_values(node, set(), {})
-        return loader.construct_document(node)
-    finally:
-        loader.dispose()
 
 
 def _count_values(node: yaml.Node, above: set[int], known: dict[int, int]) -> int:

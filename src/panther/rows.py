@@ -283,28 +283,20 @@ class Alignment:
         for name, expected in plain.items():
             if type(about[name]) is not expected:
                 raise TypeError(f"{name} is {about[name]!r}")
-        invalid = [name for name in (*about["sites"], *about["members"].values()) if not isinstance(name, str)]
-        if invalid or not all(tensor.is_floating_point() for tensor in tensors.values()):
-            raise TypeError(
-                f"{invalid[0]!r} is not the name of a site" if invalid else "found tensors of whole numbers"
-            )
+        sites, members, fitted = about["sites"], about["members"], about["fitted"]
         if tuple(sorted(tensors)) != cls.TENSORS.get(about["kind"]):
             raise ValueError(f"kind {about['kind']!r} with tensors {sorted(tensors)}")
+        shapes = {"mean": tensors["mean"].shape, "shift": (len(sites), *tensors["mean"].shape)}
+        for name, tensor in tensors.items():
+            is_vector = tensor.is_floating_point() and tensors["mean"].ndim == 1
+            if not is_vector or tuple(tensor.shape) != shapes[name] or not bool(torch.isfinite(tensor).all()):
+                raise ValueError(f"{name} is {tuple(tensor.shape)} of {tensor.dtype}, expected finite floats")
+        if not all(isinstance(name, str) for name in sites) or len(set(sites)) < len(sites):
+            raise ValueError(f"sites are {sites}, expected different names")
+        if not set(members.values()) <= set(sites) or not 0 <= fitted <= len(sites):
+            raise ValueError("slides of unknown sites, or more training sites than sites")
         numbers: dict[str, Any] = {name: tensor.float() for name, tensor in tensors.items()}
-        alignment = cls(**{name: about[name] for name in plain} | numbers | {"sites": tuple(about["sites"])})
-        alignment._check()
-        return alignment
-
-    def _check(self) -> None:
-        dim, count = self.mean.shape[0], len(self.sites)
-        for name, tensor in self.tensors().items():
-            shape = (count, dim) if name == "shift" else (dim,)
-            if tuple(tensor.shape) != shape or not bool(torch.isfinite(tensor).all()):
-                raise ValueError(f"{name} has shape {tuple(tensor.shape)}, expected {shape} of finite numbers")
-        if not set(self.members.values()) <= set(self.sites) or len(set(self.sites)) < count:
-            raise ValueError("slides of unknown sites, or a site twice")
-        if not 0 <= self.fitted <= count:
-            raise ValueError(f"{self.fitted} training sites of {count} in all")
+        return cls(about["kind"], sites=tuple(sites), members=members, fitted=fitted, **numbers)
 
 
 @dataclass(frozen=True, eq=False)

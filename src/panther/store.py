@@ -17,7 +17,6 @@ from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zipfile import ZipFile
 
 from panther.errors import DiskFullError, InputError
 
@@ -34,7 +33,6 @@ PIECE_BYTES = 512 << 10  # a piece and its copy stay in the cache
 # and clocks of machines differ. Files younger than this when read are read again the next time.
 UNSETTLED_SECONDS = 10.0
 KEPT_BYTES = 1 << 20  # largest write that is kept in memory when the disk is full
-RESULT_COLUMNS = ("sample", "n_prototypes", "representation")  # first columns of the tables that panther writes
 
 Version = tuple[tuple[int, int] | None, ...]  # of each file: time of its content and size; None: it does not exist
 
@@ -172,7 +170,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{path.parent}: cannot be made ({refusal(error, path.parent)})") from error
+        raise InputError(f"{path.parent}: cannot be made ({error.strerror})") from error
     prefix = f".{path.name[:32]}.{socket.gethostname()[:64]}."
     _remove_leftovers(path.parent, prefix)
     temporary = path.parent / f"{prefix}{secrets.token_hex(8)}.{os.getpid()}.part"
@@ -195,9 +193,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
         code = _errno(error)
         if code is None:
             raise
-        reason = refusal(OSError(code, ""), path if path.exists() else path.parent)
         kind = DiskFullError if code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS) else InputError
-        raise kind(f"{path}: cannot be written ({reason})") from error
+        raise kind(f"{path}: cannot be written ({os.strerror(code)})") from error
     finally:
         _remove(temporary)
 
@@ -247,22 +244,6 @@ def is_running(pid: int) -> bool:
     except (OSError, OverflowError):
         return False
     return True
-
-
-def refusal(error: OSError, path: Path) -> str:
-    """Reason of a system error; if access is denied, with the owner of ``path`` or its nearest existing folder."""
-    reason = os.strerror(error.errno) if error.errno is not None else str(error)
-    if isinstance(error, PermissionError):
-        place = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
-        return f"{reason}; {place} belongs to {_owner(place)}"
-    return reason
-
-
-def _owner(path: Path) -> str:
-    try:
-        return path.owner()
-    except KeyError:
-        return f"user {path.stat().st_uid}"
 
 
 class _Sink(io.FileIO):
@@ -327,10 +308,6 @@ def check_writable(path: Path) -> None:
     """Fail before the work if no file can be written to ``path``; leaves nothing behind."""
     _check_is_file(path)
     check_writable_folder(path.parent)
-    with suppress(FileNotFoundError):
-        folder, owners = path.parent.stat(), (0, path.parent.stat().st_uid, path.lstat().st_uid)
-        if folder.st_mode & stat.S_ISVTX and os.getuid() not in owners:  # as in /tmp
-            raise InputError(f"{path}: only its owner, {_owner(path)}, may replace it in this folder")
 
 
 def check_writable_folder(folder: Path) -> None:
@@ -339,7 +316,7 @@ def check_writable_folder(folder: Path) -> None:
         existing = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
         tempfile.TemporaryFile(dir=existing).close()
     except OSError as error:
-        raise InputError(f"{folder}: cannot be written to ({refusal(error, folder)})") from error
+        raise InputError(f"{folder}: cannot be written to ({error.strerror})") from error
 
 
 def _check_is_file(path: Path) -> None:
@@ -378,8 +355,19 @@ def _check_no_input(outputs: Iterable[Path], inputs: Iterable[Any]) -> None:
     for file, is_listed in _files(inputs) if existing else ():
         output = existing.get(_identity(file) or (-1, -1))
         # a result of an earlier command among the features may be written again
-        if output is not None and not (is_listed and is_result(file)):
+        if output is not None and not (is_listed and _is_result(file)):
             raise InputError(f"{output}: would be overwritten, but is an input ({file}); expected another output")
+
+
+def _is_result(path: Path) -> bool:
+    """Whether a file among the features holds prototypes or a model of an earlier command."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="np") as handle:
+            return any(key.startswith("panther_") for key in handle.metadata() or {})
+    except (SafetensorError, OSError):
+        return False
 
 
 def _identity(file: Path) -> tuple[int, int] | None:
@@ -400,34 +388,3 @@ def _files(inputs: Iterable[Any]) -> Iterator[tuple[Path, bool]]:
             yield from ((file, True) for file in value.files)
         elif isinstance(value, (Sequence, Iterator)):
             yield from _files(value)
-
-
-def is_result(path: Path) -> bool:
-    """Whether a file may be a result of panther, by its format; empty files may be."""
-    suffix = path.suffix.lower()
-    try:
-        if not path.stat().st_size or suffix in (".png", ".svg", ".pdf"):
-            return True
-        if suffix == ".h5ad":
-            import h5py
-
-            with h5py.File(path, "r") as file:
-                return "uns/panther" in file
-        if suffix == ".npz":
-            return bool({"panther", "mean"} & {name.removesuffix(".npy") for name in ZipFile(path).namelist()})
-        if suffix == ".parquet":
-            import pyarrow.parquet
-
-            return pyarrow.parquet.read_schema(path).names[0] in RESULT_COLUMNS
-        if suffix not in (".csv", ".tsv", ".json", ".html", ".htm"):  # prototypes and models, whatever their ending
-            from safetensors import safe_open
-
-            with safe_open(path, framework="np") as handle:
-                return any(key.startswith("panther_") for key in handle.metadata() or {})
-        with path.open(encoding="utf-8") as text:
-            head = text.read(4096)
-    except Exception:  # another format, or damaged
-        return False
-    if suffix in (".csv", ".tsv"):
-        return head.partition("\n")[0].replace("\t", ",").partition(",")[0].strip('"') in RESULT_COLUMNS
-    return suffix == ".json" or (suffix in (".html", ".htm") and "panther-wsi" in head)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from scipy.ndimage import gaussian_filter
 
+from panther.storage.files import write_text
 from panther.store import atomic_write, h5_writer
 
 TISSUES = ("tumour, glandular", "tumour, solid", "stroma", "lymphocytes", "adipose", "necrosis")
@@ -61,8 +62,7 @@ def write_feature_cohort(
             write_features(folder / "features" / f"{name}.h5", patient, world, rng)
             known = (patient.site, patient.subtype, f"{patient.days:.0f}", int(patient.censored))
             rows.append(",".join(map(str, (patient.name, name, *known))))
-    with atomic_write(folder / "cohort.csv") as temporary:
-        temporary.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    write_text(folder / "cohort.csv", "\n".join(rows) + "\n")
 
 
 def draw_patient(name: str, rng: np.random.Generator) -> FeaturePatient:

@@ -11,7 +11,8 @@ from typing import Any
 from panther.engine import Track, open_work, untracked
 from panther.errors import require_packages
 from panther.machine import start_early
-from panther.store import atomic_write, check_writable_folder
+from panther.storage.files import write_text
+from panther.store import check_writable_folder
 from panther.types import Prototypes
 from panther.version import __version__
 from panther_demo.cohort import CohortSettings, make_patients, write_cohort
@@ -56,8 +57,7 @@ def write_study(folder: Path, name: str, features: Path, splits: Path, full: boo
     }
     path = folder / f"{name}.yaml"
     text = ABOUT.format(name=name) + yaml.safe_dump(study, sort_keys=False, allow_unicode=True)
-    with atomic_write(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(path, text)
     return path
 
 
@@ -68,8 +68,7 @@ def draw_cohort(folder: Path, settings: CohortSettings, track: Track) -> str:
     if note.exists() and note.read_text(encoding="utf-8") != content:
         for name in ("slides", "job", "truth"):
             shutil.rmtree(folder / name, ignore_errors=True)
-    with atomic_write(note) as temporary:
-        temporary.write_text(content, encoding="utf-8")
+    write_text(note, content)
     with open_work(track=track) as work:
         count = write_cohort(folder, settings, work)
     return f"{count} slides in {folder / 'slides'}, their truth in {folder / 'truth'}, clinical table {folder / 'cohort.csv'}"
@@ -116,11 +115,6 @@ class Demo:
     cohort: CohortSettings = field(default_factory=CohortSettings)
     full: bool = False  # all ten methods
 
-    @property
-    def features(self) -> Path:
-        """Folder of the feature files."""
-        return self.folder / FEATURES
-
 
 def run_demo(demo: Demo, say: Say, track: Track = untracked) -> None:
     """Run the steps that are not done, and print where the results are."""
@@ -160,7 +154,7 @@ def closing(demo: Demo, runner: Runner) -> list[str]:
 
 def steps(demo: Demo, track: Track = untracked) -> list[DemoStep]:
     """All steps in their order."""
-    at, features, cohort = demo.folder, demo.features, demo.cohort
+    at, features, cohort = demo.folder, demo.folder / FEATURES, demo.cohort
     does = (f"draw {cohort.patients} synthetic patients:", *(f"{k} {v}" for k, v in vars(cohort).items()))
     drawn = (at / "slides", at / "truth" / "shares.csv", at / "cohort.csv")
     scheme = ("--scheme", "site-kfold", "-k", min(5, cohort.sites), "--label", "subtype", "--name", "demo")

@@ -14,7 +14,7 @@ from typing import Any
 
 from panther.errors import InputError
 from panther.machine import process_context
-from panther.store import atomic_write
+from panther.storage.files import read_json, write_json
 from panther.version import __version__
 
 Say = Callable[[str], None]
@@ -102,32 +102,24 @@ class Runner:
         for step in steps:
             key = json.dumps([self.key, __version__, step.name, *step.arguments])
             self.key = hashlib.sha256(key.encode()).hexdigest()
-            if self._is_done(step):
+            stamp, done = self.folder / f"{step.name}.json", ""
+            with suppress(OSError, ValueError, KeyError, TypeError):  # no stamp, or a damaged one
+                done = read_json(stamp)["key"]
+            if done == self.key and all(path.exists() for path in step.outputs):
                 self.say(f"{step}   (done already)")
-            else:
-                self._run(step)
-
-    def _run(self, step: DemoStep) -> None:
-        self.say(f"\n{step}")
-        start, summary = time.perf_counter(), ""
-        if step.act is not None:
-            summary = str(step.act())
-        elif code := self.launch(step):
-            raise InputError(f"`{str(step)[2:]}` ended with exit code {code}, see above. Run the demo again to resume.")
-        missing = [path for path in step.outputs if not path.exists()]
-        if missing:
-            raise InputError(f"`{str(step)[2:]}` did not write {missing[0]}; please report it.")
-        seconds = round(time.perf_counter() - start, 1)
-        self.say(f"{summary}  [{seconds} s]".strip())
-        with atomic_write(self._stamp(step)) as temporary:
-            temporary.write_text(json.dumps({"key": self.key, "seconds": seconds}), encoding="utf-8")
-        self.ran, self.seconds = self.ran + 1, self.seconds + seconds
-
-    def _is_done(self, step: DemoStep) -> bool:
-        with suppress(OSError, ValueError, KeyError, TypeError):  # no stamp, or a damaged one
-            key = json.loads(self._stamp(step).read_text(encoding="utf-8"))["key"]
-            return bool(key == self.key) and all(path.exists() for path in step.outputs)
-        return False
-
-    def _stamp(self, step: DemoStep) -> Path:
-        return self.folder / f"{step.name}.json"
+                continue
+            self.say(f"\n{step}")
+            start, summary = time.perf_counter(), ""
+            if step.act is not None:
+                summary = str(step.act())
+            elif code := self.launch(step):
+                raise InputError(
+                    f"`{str(step)[2:]}` ended with exit code {code}, see above. Run the demo again to resume."
+                )
+            missing = [path for path in step.outputs if not path.exists()]
+            if missing:
+                raise InputError(f"`{str(step)[2:]}` did not write {missing[0]}; please report it.")
+            seconds = round(time.perf_counter() - start, 1)
+            self.say(f"{summary}  [{seconds} s]".strip())
+            write_json(stamp, {"key": self.key, "seconds": seconds})
+            self.ran, self.seconds = self.ran + 1, self.seconds + seconds

@@ -9,9 +9,9 @@ from PIL import Image
 
 from panther.errors import InputError
 from panther.explain.scene import assign
+from panther.storage.files import read_errors, write_text
 from panther.storage.readers import open_bag
 from panther.storage.tables import write_csv
-from panther.store import atomic_write
 from panther.types import Aggregator, Prototypes
 from panther_demo.layout import GLASS, SCALE
 from panther_demo.tissues import tissues
@@ -39,10 +39,8 @@ class Labelled:
 
 def read_mask(path: Path) -> np.ndarray:
     """Labels (h, w) at 1/8 scale: 0 glass, t the t-th tissue."""
-    try:
+    with read_errors(path, "mask", "draw the cohort again"):
         return np.asarray(Image.open(path))
-    except OSError as error:
-        raise InputError(f"{path}: the mask cannot be read ({error}); draw the cohort again.") from error
 
 
 def labelled(features: Path, truth: Path, prototypes: Prototypes, module: Aggregator) -> Labelled:
@@ -102,8 +100,7 @@ def write_names(path: Path, names: Mapping[int, str]) -> None:
         "# From the masks that the synthetic slides were drawn by.",
         *(f"C{c}: {name}" for c, name in sorted(names.items())),
     ]
-    with atomic_write(path) as temporary:
-        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_text(path, "\n".join(lines) + "\n")
 
 
 def write_labels(path: Path, slides: Sequence[Labelled]) -> None:

@@ -34,12 +34,12 @@ def profile(request, browser):
 def test_text_is_read_and_controls_have_names(window: Window, name: str):
     state, there = PAGES[name]
     window.page.goto(f"{window.address}#{state}")
-    window.page.locator("#bar nav").wait_for()
+    window.complete()
     if name == "annotations":
-        window.settle()
         window.page.keyboard.press("p")
         window.page.locator(".deepzoom").click(position={"x": 60, "y": 60})
     window.page.locator(there).first.wait_for(state="attached")
+    window.complete()
     assert window.page.evaluate(CHECK) == []
     assert window.page.evaluate(CUT_OFF) == []
     wide = window.page.evaluate("() => [document.documentElement, page].map((node) => node.scrollWidth)")

@@ -11,10 +11,10 @@ def test_one_slide_on_both_sides_moves_exactly_together(window):
     assert not np.allclose(*before, atol=10)  # a layer lies on the left only
     window.page.mouse.move(*place)
     window.page.mouse.wheel(0, -300)
+    window.until(lambda: window.views()[0][2] > 0.6)
     window.settle(2)
     left, right = window.views()
     assert left == right
-    assert left[2] > 0.6
     assert window.state()["slide2"] == "S0"
 
 
@@ -52,9 +52,10 @@ def test_another_slide_is_chosen_by_its_name(window):
 
 def test_a_side_leaves_out_unknown_prototypes_and_its_posterior_begins_with_the_isolated_one(window):
     window.open("page=compare&slide=S0&slide2=S1&shown=77&shown2=1", sides=2)
+    window.page.locator(".message span").first.wait_for()
     text = window.page.locator(".message span").all_inner_texts()
     assert text == ["This link refers to C77, which does not exist (C0 to C2 do); all are shown."]
     right = window.page.get_by_role("region", name="The right side")
     right.locator("[data-what=layer]").select_option("posterior")
-    assert right.locator("[data-what=prototype]").input_value() == "1"
     window.wait_for_state(prototype2="1")
+    assert right.locator("[data-what=prototype]").input_value() == "1"

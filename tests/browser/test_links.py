@@ -52,11 +52,11 @@ ABSENT = "This link refers to C77, which does not exist (C0 to C2 do);"
 )
 def test_an_unknown_prototype_is_left_out_with_a_message(window, state, alone, text):
     window.open(state)
-    assert window.page.locator(".message span").all_inner_texts() == ([text] if text else [])
+    window.until(lambda: window.page.locator(".message span").all_inner_texts() == ([text] if text else []))
     pressed = window.page.locator("[data-prototype][aria-pressed=true]")
-    assert [one.get_attribute("data-prototype") for one in pressed.all()] == alone
+    window.until(lambda: [one.get_attribute("data-prototype") for one in pressed.all()] == alone)
     assert window.page.locator(".legend .away").count() == (2 if alone else 0)
-    assert window.state().get("shown", "") == ",".join(alone)
+    window.until(lambda: window.state().get("shown", "") == ",".join(alone))
 
 
 def test_an_unknown_slide_is_named_as_text(window):

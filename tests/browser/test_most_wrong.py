@@ -23,17 +23,18 @@ def test_the_most_wrong_patient_is_first_and_its_slide_one_click_away(window, cl
     rows = table[(table["part"] == "test") & (table["method"] == "deepsets")]
     of_truth = rows.apply(lambda row: row[f"probability_{row['label']}"], axis=1)
     worst = of_truth.groupby(rows["sample"]).mean().idxmin()  # over the seeds
-    assert first.locator("td").first.inner_text() == worst
+    window.until(lambda: first.locator("td").first.inner_text() == worst)
     assert EVIL in page.locator(".study-list").inner_text()  # as text: a script would have been a complaint
     page.locator(".study-list tbody tr").nth(1).focus()
     page.keyboard.press("Enter")
     second = page.locator(".study-list tbody tr").nth(1).locator("td").first.inner_text()
     window.wait_for_state(patient=second)
-    assert page.locator(".study-one h3").inner_text() == second
+    page.locator(".study-one h3", has_text=second).wait_for()
     cell = page.locator(".study-matrix button:not(:disabled)").first
     cell.click()
     page.wait_for_function("() => document.querySelector('.study-matrix [aria-pressed=true]')")
-    assert page.locator(".study-list .table-count").inner_text() == cell.inner_text()  # the patients of this cell
+    count = page.locator(".study-list .table-count")
+    window.until(lambda: count.inner_text() == cell.inner_text())  # the patients of this cell
     cell.click()
     page.get_by_role("button", name=worst, exact=True).click()  # among the five worst
     window.wait_for_state(patient=worst)

@@ -39,6 +39,4 @@ def test_the_long_title_of_an_axis_is_broken_into_lines(window: Window):
     window.page.goto(f"{window.address}#page=prototypes&prototype=1&column=subtype")
     title = window.page.locator(".chart .xtitle", has_text="share, mean over patients")
     title.wait_for()
-    box = title.bounding_box()
-    assert box["x"] >= 0
-    assert box["x"] + box["width"] <= WIDTH
+    window.until(lambda: (box := title.bounding_box()) and box["x"] >= 0 and box["x"] + box["width"] <= WIDTH)

@@ -114,7 +114,7 @@ def test_prototypes_are_named_one_after_the_other_and_merged(window: Window, bro
     )
     colours = page.eval_on_selector_all(".card", "cards => cards.map((card) => card.style.borderTopColor)")
     assert colours[0] == colours[1] != colours[2]
-    for _ in range(3):
+    for c, name in ((1, "tumour nest"), (0, "stroma"), (2, "")):
         page.get_by_role("button", name="Undo").click()
-        page.wait_for_timeout(300)
+        window.until(lambda c=c, name=name: page.locator(f"[data-card=n{c}]").input_value() == name)
     page.get_by_role("button", name="1 unnamed").wait_for()

@@ -17,7 +17,7 @@ def test_slides_are_flagged_by_key_and_shown_alone(window):
     window.page.keyboard.press("f")
     window.page.locator(".slide-row:has-text('S1') .flag:text('⚑')").wait_for()
     window.page.get_by_label("Show slides").select_option("flag")
-    assert window.page.locator(".slide-row .name").all_inner_texts() == ["S1"]
+    window.until(lambda: window.page.locator(".slide-row .name").all_inner_texts() == ["S1"])
 
 
 @pytest.fixture

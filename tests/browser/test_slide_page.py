@@ -67,8 +67,7 @@ def test_far_out_regions_lie_on_grey_and_from_10x_on_they_are_outlines(window, c
     assert close(window.colour(*STROMA), 0.45 * grey + 0.55 * colours[0])
     window.page.locator(".deepzoom").focus()
     window.page.keyboard.down(" ")
-    window.page.wait_for_timeout(100)
-    assert close(window.colour(*STROMA), COLOURS[1])  # the slide alone while the key is held
+    window.until(lambda: close(window.colour(*STROMA), COLOURS[1]))  # the slide alone while the key is held
     window.page.keyboard.up(" ")
     window.open("slide=S0&zoom=1&x=600&y=700")
     assert close(window.colour(*STROMA), COLOURS[1])
@@ -106,14 +105,13 @@ def test_wheel_and_drag_keep_the_place_under_the_pointer(window):
     before = window.views()[0]
     window.page.mouse.move(*place)
     window.page.mouse.wheel(0, -300)
+    window.until(lambda: window.views()[0][2] > 1.5 * before[2])
     window.settle()
-    assert window.views()[0][2] > 1.5 * before[2]
     assert np.allclose(window.spot(*NEST), place, atol=1.5)
     window.page.mouse.down()
     window.page.mouse.move(place[0] + 90, place[1] - 40, steps=3)
     window.page.mouse.up()
-    window.settle()
-    assert np.allclose(window.spot(*NEST), (place[0] + 90, place[1] - 40), atol=1.5)
+    window.until(lambda: np.allclose(window.spot(*NEST), (place[0] + 90, place[1] - 40), atol=1.5))
     assert not window.state().get("patch")  # a drag chooses nothing
 
 
@@ -145,7 +143,7 @@ def test_the_tooltip_needs_no_request(window):
 
 def test_slides_without_an_image_lie_on_a_blank_canvas(window, colours):
     window.page.get_by_label("Find a slide").fill("s5")
-    assert window.page.locator(".slide-row").count() == 1
+    window.until(lambda: window.page.locator(".slide-row").count() == 1)
     window.page.keyboard.press("Enter")
     window.page.wait_for_selector("h1:text-is('S5')")
     window.settle()
@@ -153,6 +151,7 @@ def test_slides_without_an_image_lie_on_a_blank_canvas(window, colours):
     about = window.page.request.get(window.page.url.split("#")[0] + "api/slides/S5").json()
     x, y = (np.array(NEST) - about["origin"]).tolist()  # on the canvas, which begins at the first patches
     window.page.mouse.move(*window.spot(x, y))
+    window.page.locator(".tooltip").wait_for(state="visible")
     text = window.page.locator(".tooltip").inner_text()
     assert "C1 tumour nest" in text
     assert [int(number) for number in re.findall(r"\d+", text.split("1.00")[1])[:2]] == pytest.approx(NEST, abs=3)
@@ -172,7 +171,7 @@ def test_failing_tiles_are_reported_once_and_not_requested_again_at_once(window)
         window.page.keyboard.press(key)
         window.settle()
     assert 0 < len(asked) <= 6  # as many as were under way when the first one failed
-    assert window.page.locator(".message span").all_inner_texts() == ["S2.tif: it is damaged."]
+    window.until(lambda: window.page.locator(".message span").all_inner_texts() == ["S2.tif: it is damaged."])
     window.complaints.clear()  # the browser's own, of the refusals
 
 

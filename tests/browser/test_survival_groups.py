@@ -23,6 +23,6 @@ def test_a_kaplan_meier_group_lists_its_patients_who_open_their_slides(window):
     count = group.inner_text().split("n = ")[1].split(",")[0]
     group.click()
     page.wait_for_function("() => document.querySelector('.study-matrix [aria-pressed=true]')")
-    assert page.locator(".study-list .table-count").inner_text() == count
+    window.until(lambda: page.locator(".study-list .table-count").inner_text() == count)
     page.locator(".study-list tbody tr").first.get_by_role("link").first.click()
     window.wait_for_state(page="slide")

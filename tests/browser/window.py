@@ -1,9 +1,11 @@
 """A window of the browser, and what tests read from the slide that it shows."""
 
+from collections.abc import Callable
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 # in one selector: a picture can be complete before the page begins to load patches
+BUSY = "[aria-busy=true], .deepzoom[data-busy]:visible, progress"
 SETTLED = "html:not(:has([aria-busy=true])) .deepzoom:not([data-busy])"
 
 
@@ -22,6 +24,10 @@ class Window:
         self.page.on("console", self._check_message)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self._check_request(request.url))
+        self._requests: set[Any] = set()  # under way
+        self.page.on("request", lambda request: self._requests.add(request))
+        self.page.on("requestfinished", lambda request: self._requests.discard(request))
+        self.page.on("requestfailed", lambda request: self._requests.discard(request))
 
     def _check_message(self, message: Any) -> None:
         if message.type == "error":  # the browser warns of the reading of pixels in these tests
@@ -40,6 +46,26 @@ class Window:
         """Wait until nothing is under way."""
         self.page.wait_for_selector("#bar nav")
         self.page.wait_for_selector(f"{SETTLED} >> nth={sides - 1}")
+
+    def until(self, is_true: Callable[[], Any]) -> None:
+        """Wait for what a test asserts: the page may show it some frames after a click, a key or an answer."""
+        for _ in range(400):
+            if is_true():
+                return
+            self.page.wait_for_timeout(25)
+        assert is_true()
+
+    def complete(self) -> None:
+        """Wait until all of the page is there: for a while no request was under way and nothing was being computed."""
+        quiet = 0
+
+        def is_complete() -> bool:
+            nonlocal quiet
+            quiet = 0 if self._requests or self.page.locator(BUSY).count() else quiet + 1
+            return quiet > 10
+
+        self.page.wait_for_selector("#bar nav")
+        self.until(is_complete)
 
     def state(self) -> dict[str, str]:
         """State in the address."""

@@ -8,16 +8,7 @@ from given import EVERYTHING, C, D, a_bag, call
 
 from panther.errors import InputError
 
-pytestmark = pytest.mark.usefixtures("kernel")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Small tensors on busy cores: one thread is faster than two that wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("kernel", "one_thread")
 
 
 @pytest.fixture

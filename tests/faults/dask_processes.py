@@ -16,13 +16,13 @@ from faults.lab import SOURCE, until
 class DaskProcesses:
     """A scheduler on a port of its own, and workers that a nanny starts again when they die."""
 
-    def __init__(self, folder: Path, workers: int, settings: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, workers: int, settings: Mapping[str, str] | None = None) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         folder.mkdir()
         self._folder, self._log = folder, (folder / "log").open("ab")
-        self._env = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", **settings}
+        self._env = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", **(settings or {})}
         self.address = f"tcp://127.0.0.1:{self.port}"
         self._count = workers
         self._begin()
@@ -30,11 +30,6 @@ class DaskProcesses:
     def workers(self) -> list[psutil.Process]:
         """Processes that do the work, and what they have started."""
         return [child for nanny in self._nannies for child in _children(nanny.pid)]
-
-    def dask_workers(self) -> list[psutil.Process]:
-        """Of these, the ones that the scheduler knows."""
-        found = [child for nanny in self._nannies for child in _children(nanny.pid, recursive=False)]
-        return [child for child in found if "multiprocessing.spawn" in " ".join(child.cmdline())]
 
     def kill_scheduler(self) -> None:
         """Its workers end some time after it, when nobody answers them."""
@@ -52,7 +47,8 @@ class DaskProcesses:
         self._log.close()
 
     def _begin(self) -> None:
-        self.scheduler = self._start_scheduler()
+        self.scheduler = self._start("scheduler", "--port", str(self.port), "--host", "127.0.0.1", "--no-dashboard")
+        until(lambda: _answers(self.port), "the scheduler")
         self._nannies = [self._start("worker", self.address, "--nthreads", "1") for _ in range(self._count)]
 
     def _end_all(self) -> None:
@@ -64,11 +60,6 @@ class DaskProcesses:
             with suppress(psutil.NoSuchProcess):
                 worker.kill()
 
-    def _start_scheduler(self) -> "subprocess.Popen[bytes]":
-        process = self._start("scheduler", "--port", str(self.port), "--host", "127.0.0.1", "--no-dashboard")
-        until(lambda: _answers(self.port), "the scheduler")
-        return process
-
     def _start(self, kind: str, *words: str) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-m", f"distributed.cli.dask_{kind}", *words]
         return subprocess.Popen(
@@ -76,9 +67,9 @@ class DaskProcesses:
         )
 
 
-def _children(pid: int, recursive: bool = True) -> list[psutil.Process]:
+def _children(pid: int) -> list[psutil.Process]:
     try:
-        return psutil.Process(pid).children(recursive=recursive)
+        return psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
 

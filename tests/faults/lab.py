@@ -1,14 +1,14 @@
 """Real processes to be killed, stopped and starved, and the undisturbed result that theirs is compared with."""
 
 import hashlib
-import multiprocessing
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,8 @@ class Command:
     """A `panther` command that runs in a process of its own."""
 
     words: tuple[str, ...]
-    process: Any  # of `subprocess` or `multiprocessing`
+    process: "subprocess.Popen[bytes]"
     log: Path
-
-    @property
-    def pid(self) -> int:
-        return int(self.process.pid)
 
     @property
     def text(self) -> str:
@@ -41,12 +37,12 @@ class Command:
     @property
     def code(self) -> int | None:
         """Exit code; negative: the signal that ended it; None: it runs."""
-        return self.process.poll() if isinstance(self.process, subprocess.Popen) else self.process.exitcode
+        return self.process.poll()
 
     def send(self, number: int) -> bool:
         """Send a signal, unless it has ended."""
         if self.code is None:
-            os.kill(self.pid, number)
+            self.process.send_signal(number)
             return True
         return False
 
@@ -82,34 +78,18 @@ class Lab:
     folder: Path
     commands: int = 0
 
-    def start(
-        self,
-        *words: object,
-        env: Mapping[str, str] | None = None,
-        apart: bool = False,
-        before: Any = None,
-        under: Sequence[str] = (),
-    ) -> Command:
-        """Start a command here, forked from the tests' server or, where it is to be ``apart``, as a user would.
-
-        ``before`` is called in the new process first; ``under`` are the words of what starts a command that is apart.
-        """
+    def start(self, *words: object, env: Mapping[str, str] | None = None) -> Command:
+        """Start a command here, as a user would."""
         self.commands += 1
         log = self.folder.with_name(f"{self.folder.name}-{self.commands}.log")
-        given = tuple(map(str, words))
-        if apart:
-            environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", **(env or {})}
-            with log.open("wb") as out:
-                process: Any = subprocess.Popen(
-                    [*under, sys.executable, "-m", "panther", *given],
-                    cwd=self.folder, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, preexec_fn=before,
-                )  # fmt: skip
-        else:
-            log.touch()
-            context = multiprocessing.get_context("forkserver")
-            process = context.Process(target=_command, args=(given, self.folder, log, dict(env or {}), before))
-            process.start()
-        return Command(given, process, log)
+        arguments = tuple(map(str, words))
+        environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", **(env or {})}
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "panther", *arguments],
+                cwd=self.folder, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment,
+            )  # fmt: skip
+        return Command(arguments, process, log)
 
     def run(self, *words: object, code: int = 0, **options: Any) -> Command:
         """Run a command to its end."""
@@ -120,25 +100,25 @@ class Lab:
     def undisturbed(self, *words: object, output: str = "out.npz") -> str:
         """Hash of what a command writes that nobody disturbs; the file is removed."""
         self.run(*words)
-        found = self.digest(output)
+        actual = self.digest(output)
         (self.folder / output).unlink()
-        return found
+        return actual
 
     def others(self, *known: Command) -> list[psutil.Process]:
         """Processes of this lab beside these commands: their workers, and what starts them."""
-        pids = {command.pid for command in known}
+        pids = {command.process.pid for command in known}
         return [process for process in _in(self.folder) if process.pid not in pids]
 
     def digest(self, *names: str) -> str:
         """Hash of files, or of all files of folders that are no pictures of the time they took."""
-        found = hashlib.sha256()
+        actual = hashlib.sha256()
         for name in names:
             place = self.folder / name
             for path in [place] if place.is_file() else sorted(path for path in place.rglob("*") if path.is_file()):
-                found.update(
+                actual.update(
                     f"{path.relative_to(self.folder)} {hashlib.sha256(path.read_bytes()).hexdigest()}".encode()
                 )
-        return found.hexdigest()
+        return actual.hexdigest()
 
     def assert_clean(self) -> None:
         """Nobody works here any longer, and nothing unfinished lies here."""
@@ -154,28 +134,6 @@ def _in(folder: Path) -> Iterator[psutil.Process]:
                 yield process
         except psutil.Error:
             pass
-
-
-def _command(words: tuple[str, ...], folder: Path, log: Path, env: Mapping[str, str], before: Any) -> None:
-    """The command in a process that the tests' server has forked: torch is imported already."""
-    from panther.cli import main
-    from panther_demo.steps import share_server
-
-    os.chdir(folder)
-    os.environ.update(env)
-    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(handle, 1)
-    os.dup2(handle, 2)
-    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
-    share_server()
-    if before is not None:
-        before()
-    sys.argv = ["panther", *words]
-    try:
-        main()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
 
 
 def make_cohort(folder: Path, slides: int, patches: int = 2000, dim: int = 16) -> Path:
@@ -198,11 +156,10 @@ def kill_workers(lab: Lab, command: Command, times: int, chance: random.Random, 
     killed = 0
     while killed < times and command.code is None:
         time.sleep(chance.uniform(0.0, longest))
-        victims = lab.others(command)
-        if victims:
-            try:
+        with suppress(
+            psutil.NoSuchProcess
+        ):  # children of the command are the server of the workers and the tracker of their files
+            if victims := [other for other in lab.others(command) if other.ppid() != command.process.pid]:
                 chance.choice(victims).send_signal(signal.SIGKILL)
                 killed += 1
-            except psutil.NoSuchProcess:
-                pass
     return killed

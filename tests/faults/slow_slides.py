@@ -36,13 +36,13 @@ def path_to_encoder(folder: Path) -> dict[str, str]:
 
 
 def start_slides(lab: Lab, job: str, *words: object, env: dict[str, str] | None = None, **options: Any) -> Command:
-    """Start `panther slides` over them; a claim of a process that is stopped expires after three seconds."""
-    environment = {**path_to_encoder(lab.folder), "PANTHER_LOCK_LIMIT": "3", **(env or {})}
-    return lab.start(*SLIDES, "-o", job, *words, apart=True, env=environment, **options)
+    """Start `panther slides` over them."""
+    environment = {**path_to_encoder(lab.folder), **(env or {})}
+    return lab.start(*SLIDES, "-o", job, *words, env=environment, **options)
 
 
 def features(lab: Lab, job: str, slides: int = 4) -> dict[str, bytes]:
     """Bytes of all features and patches of a job."""
-    found = {path.name: path.read_bytes() for path in (lab.folder / job).rglob("*.h5")}
-    assert len(found) == 2 * slides
-    return found
+    actual = {path.name: path.read_bytes() for path in (lab.folder / job).rglob("*.h5")}
+    assert len(actual) == 2 * slides
+    return actual

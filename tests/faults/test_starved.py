@@ -1,11 +1,8 @@
-"""Memory that is short for one slide, a file that crashes its library, a disk that is full: named, and the rest goes on."""
+"""Memory that is short for one slide, a file that crashes its library: named, and the rest goes on."""
 
 import json
 import os
-import resource
-import subprocess
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,7 @@ import numpy as np
 import pytest
 
 from faults.dask_processes import DaskProcesses
-from faults.lab import SOURCE, Lab, until
+from faults.lab import SOURCE, Lab
 from panther.storage.readers import h5_storage
 from panther.storage.readers.h5_storage import StoredBytes
 
@@ -77,10 +74,6 @@ def crash_hdf5(path: Path) -> None:
     path.write_bytes(content)
 
 
-def limit_files(size: int) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-
-
 @pytest.fixture(params=["pool", "dask"])
 def embed(request, lab, tmp_path) -> Iterator[Any]:
     """Embed everything in worker processes or on a cluster, with some environment; one slide fails."""
@@ -109,7 +102,7 @@ def test_a_file_that_crashes_hdf5_is_named(lab, without, embed):
 def test_a_slide_that_takes_all_memory_fails_alone(lab, without, embed):
     """With a limit of the process's own: Python says so."""
     (lab.folder / "sitecustomize.py").write_text(GREEDY + LIMITED)
-    text = embed({"PYTHONPATH": f"{SOURCE}{os.pathsep}{lab.folder}"}, apart=True)
+    text = embed({"PYTHONPATH": f"{SOURCE}{os.pathsep}{lab.folder}"})
     assert f"{BAD}: out of memory" in text, text
     assert vectors(lab, "out.npz") == without
     lab.assert_clean()
@@ -119,53 +112,3 @@ LIMITED = """
 import resource
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 """
-
-
-@pytest.fixture
-def cgroup() -> Iterator[Path]:
-    """A group of processes that may have 1.5 GB together; beyond that the system kills the largest."""
-    top = Path("/sys/fs/cgroup")
-    place, name = (
-        (top, "memory.max") if (top / "cgroup.controllers").exists() else (top / "memory", "memory.limit_in_bytes")
-    )
-    group = place / f"panther-faults-{os.getpid()}"
-    try:
-        group.mkdir()
-        (group / name).write_text(str(3 << 29))
-    except OSError:
-        pytest.skip("no group of processes with a limit of memory can be made here")
-    yield group
-    until(lambda: not (group / "cgroup.procs").read_text().split(), "the end of the group")
-    group.rmdir()
-
-
-def test_a_slide_for_which_the_system_kills_the_worker_fails_alone(lab, without, cgroup):
-    (lab.folder / "sitecustomize.py").write_text(GREEDY)
-    enter = partial((cgroup / "cgroup.procs").write_text, "0")
-    env = {"PYTHONPATH": f"{SOURCE}{os.pathsep}{lab.folder}"}
-    command = lab.start(*EMBED, "-j", 2, "-o", "out.npz", apart=True, env=env, before=enter)
-    command.wait(1)
-    assert f"{BAD}: its worker process was killed" in command.text, command.text
-    assert vectors(lab, "out.npz") == without
-    lab.assert_clean()
-
-
-def test_a_disk_that_is_full_and_then_is_not(lab, tmp_path):
-    """A file system of its own that is too small; nothing half-written stays, and with more space the same command goes on."""
-    disk = lab.folder / "disk"
-    disk.mkdir()
-    if os.getuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "none", disk], check=False).returncode:
-        pytest.skip("no file system can be mounted here")
-    try:
-        lab.run(*EMBED, "-j", 1, "-o", "alone.npz")
-        refused = lab.run(*EMBED, "-j", 1, "-o", "disk/out.npz", code=2)
-        assert "disk/out.npz" in refused.text
-        assert "No space left on device" in refused.text
-        assert not (disk / "out.npz").exists()
-        assert not [path for path in disk.rglob("*") if path.suffix in (".part", ".lock")]
-        subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
-        lab.run(*EMBED, "-j", 1, "-o", "disk/out.npz")
-        assert (disk / "out.npz").read_bytes() == (lab.folder / "alone.npz").read_bytes()
-        lab.assert_clean()
-    finally:
-        subprocess.run(["umount", disk], check=True)

@@ -1,6 +1,7 @@
 """What becomes of feature files on their way through transfers, clusters and hands: each function replaces a sound file of the lab."""
 
 import pickle
+import random
 import zipfile
 import zlib
 from pathlib import Path
@@ -136,3 +137,34 @@ OTHER_DAMAGE: dict[str, tuple[str, Damage]] = {
     "safetensors, zeros": (".safetensors", _bytes(bytes(64))),
     "npy, Git LFS pointer": (".npy", _bytes(b"version https://git-lfs.github.com/spec/v1\n")),
 }
+
+
+EXTREMES = (b"\x00" * 4, b"\xff" * 4, b"\xff\xff\xff\x7f", b"\x00\x00\x00\x80", b"\x01\x00\x00\x00")
+
+
+def mutate(content: bytes, rng: random.Random) -> bytes:
+    """One of the ways in which files go wrong; mostly near the beginning, where headers are."""
+    if not content:
+        return b"\x00"
+    data = bytearray(content)
+    reach = len(data) if rng.random() < 0.5 else min(len(data), 2048)
+    place = rng.randrange(reach)
+    kind = rng.choice(("flip", "flip", "flip", "number", "cut", "zeros", "swap", "insert", "remove"))
+    if kind == "flip":
+        for _ in range(rng.choice((1, 1, 2, 4, 16))):
+            data[rng.randrange(reach)] = rng.choice((0, 255, rng.randrange(256)))
+    elif kind == "number":
+        data[place : place + 4] = rng.choice(EXTREMES)
+    elif kind == "cut":
+        del data[place:]
+    elif kind == "zeros":
+        data[place : place + 512] = bytes(min(512, len(data) - place))
+    elif kind == "swap":
+        other = rng.randrange(len(data) // 64 + 1) * 64
+        place -= place % 64
+        data[place : place + 64], data[other : other + 64] = data[other : other + 64], data[place : place + 64]
+    elif kind == "insert":
+        data[place:place] = bytes(rng.randrange(256) for _ in range(rng.choice((1, 8))))
+    else:
+        del data[place : place + rng.choice((1, 8, 64))]
+    return bytes(data)

@@ -61,16 +61,6 @@ def test_a_slide_that_the_table_names_is_never_passed_over(lab, command):
     assert_goes_on(run_here(WITH_TABLE[command], lab), [LOST, "s07"])
 
 
-@pytest.mark.slow
-def test_files_of_coordinates_are_skipped_and_logged_with_v(lab):
-    coordinates_only(lab / "feats" / "s05_patches.h5")
-    done = run_apart((*ON_FEATURES["embed"], "-v"), lab)
-    assert done.code == 0, done.text
-    assert "Passed over" in done.err
-    assert "s05_patches.h5" in done.err
-    assert "Passed over" not in run_here(ON_FEATURES["embed"], lab).err
-
-
 def cut_and_read(path: Path) -> float:
     """What another program does to a file that is mapped."""
     bag = open_bag(path)

@@ -31,10 +31,8 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def refused(lab: Path, *arguments: object) -> str:
-    """Run the command, which must refuse, confirmed or not, and leave everything as it was."""
-    before = content(lab)
-    assert run_here(arguments, lab).code == 2
-    done = run_here((*arguments, "--overwrite"), lab)
+    """Run the command, which must refuse and leave everything as it was."""
+    before, done = content(lab), run_here(arguments, lab)
     assert done.code == 2, done.text
     assert "would be overwritten, but is an input" in done.err, done.text
     assert_honest(done)

@@ -72,19 +72,3 @@ def test_a_column_that_stands_twice_is_refused(lab, command, ending):
     assert done.code == 2, done.text
     assert_honest(done)
     assert "2 columns are called 'subtype'" in done.err
-
-
-@pytest.mark.parametrize("command", ["prototypes", "embed", "train", "predict", "concordance", "run", "convert"])
-def test_a_name_that_no_file_can_have_is_refused_before_the_work(lab, command):
-    given = ON_FEATURES[command]
-    place = given.index("-o") + 1 if "-o" in given else 2
-    ending = ".h5ad" if command == "embed" else ""
-    arguments = [*given[:place], "ü" * (125 - len(ending) // 2 - 1) + ending, *given[place + 1 :]]
-    done = run_here(arguments, lab)
-    assert done.code == 0, done.text  # 250 bytes are a name
-    arguments[place] = "üüüü" + arguments[place]
-    done = run_here(arguments, lab)
-    assert done.code == 2, done.text
-    assert_honest(done)
-    assert "too long" in done.err
-    assert not list(lab.glob(".*part*"))

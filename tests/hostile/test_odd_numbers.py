@@ -9,20 +9,12 @@ from hostile.lab import ON_FEATURES
 from panther.errors import InputError
 from panther.storage.readers import base, open_bag
 
-SEEDED = ("prototypes", "choose-c", "train", "atlas", "attribute")
-
 
 def refused(lab, *arguments):
     done = run_here(arguments, lab)
     assert done.code == 2, done.text
     assert_honest(done)
     return done.err
-
-
-@pytest.mark.parametrize("seed", [-1, 2**32, 2**63, 2**64, 10**30])
-@pytest.mark.parametrize("command", SEEDED)
-def test_a_seed_that_no_generator_takes_is_refused(lab, command, seed):
-    refused(lab, *ON_FEATURES[command], "--seed", seed)
 
 
 MIXTURE = (
@@ -43,14 +35,6 @@ def test_an_impossible_setting_of_a_method_is_refused_by_name(lab, method, setti
 @pytest.mark.parametrize("command", ["prototypes", "embed", "train"])
 def test_a_device_that_cannot_compute_is_refused(lab, command, device):
     assert "device" in refused(lab, *ON_FEATURES[command], "--device", device)
-
-
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + bytes(100) + b"PAR1", b"slide_id,label\ns00,a\n"])
-@pytest.mark.parametrize("command", ["embed", "train"])
-def test_a_table_that_only_calls_itself_parquet_is_refused(lab, command, content):
-    (lab / "table.parquet").write_bytes(content)
-    arguments = [a for a in ON_FEATURES[command] if a not in ("--table", "table.csv")]
-    assert "table.parquet" in refused(lab, *arguments, "--table", "table.parquet")
 
 
 @pytest.mark.parametrize("code", [errno.ENOMEM, errno.EMFILE])

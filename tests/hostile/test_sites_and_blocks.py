@@ -44,12 +44,6 @@ def test_a_patch_with_nan_fails_its_slide_alone(lab, more):
     assert "s03" not in np.load(lab / "new.npz")["samples"]
 
 
-def test_slides_without_a_site_are_counted(lab):
-    write_sites(lab, "sites.csv", ["N", "N", "", "S", "S", "", *"NNNSSS"])
-    done = run_here((*FIT, "-C", 3, "--centre", "site", "--table", "sites.csv"), lab)
-    assert_refused(done, "sites.csv: 2 of 12", "no site", "s02")
-
-
 def test_unusable_slides_of_a_further_site_are_reported(lab):
     write_sites(lab, "part.csv", [*"NNNSSS", *[None] * 6])
     write_sites(lab, "all.csv", [*"NNNSSSWWWWW", ""])
@@ -61,13 +55,6 @@ def test_unusable_slides_of_a_further_site_are_reported(lab):
     embed = ("embed", "feats", "-p", "new.safetensors", "--table", "all.csv", "-j", 1, "-o", "new.npz")
     assert_goes_on(run_here(embed, lab), ["s06", "s07", "s08", "s11"])
     assert list(np.load(lab / "new.npz")["samples"]) == ["s00", "s01", "s02", "s03", "s04", "s05", "s09", "s10"]
-
-
-def test_a_map_of_an_unknown_site_is_refused(lab):
-    write_sites(lab, "part.csv", [*"NNNSSS", *[None] * 6])
-    assert run_here((*FIT, "-C", 3, "--centre", "site", "--table", "part.csv"), lab).code == 0
-    done = run_here(("map", "feats/s07.h5", "-p", "new.safetensors", "-o", "maps", "-j", 1), lab)
-    assert_refused(done, "s07", "centred by site")
 
 
 def test_shift_names_the_file_and_the_problem(lab):
@@ -82,8 +69,3 @@ def test_shift_names_the_file_and_the_problem(lab):
     assert_refused(
         run_here((*shift, "--against", "few.h5ad"), lab), "new.h5ad, patients that are in few.h5ad too", "N (4), S (4)"
     )
-
-
-def test_the_tail_of_prototypes_without_its_edges_is_refused(lab):
-    np.save(lab / "plain.npy", np.eye(3, 6, dtype=np.float32))
-    assert_refused(run_here((*EMBED[:3], "plain.npy", *EMBED[4:], "--blocks", "tail"), lab), "blocks")

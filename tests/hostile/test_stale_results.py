@@ -39,13 +39,3 @@ def test_a_study_of_changed_features_is_the_study_of_a_fresh_folder(lab, settled
     assert len(set((lab / "old" / "cache").iterdir()) - files) == len(
         files - {lab / "old/cache/fingerprints.json", lab / "old/cache/plan.json"}
     )
-
-
-def test_an_untouched_study_trains_nothing_again(lab, settled):
-    assert run_here(("run", "study.yaml", "-o", "out", "-j", 1), lab).code == 0
-    before = {path: path.stat().st_mtime_ns for path in (lab / "out" / "cache").glob("*.*") if path.suffix != ".jsonl"}
-    for slide in SLIDES[:3]:
-        (lab / "feats" / f"{slide}.h5").touch()  # a new date is no new content
-    assert run_here(("run", "study.yaml", "-o", "out", "-j", 1), lab).code == 0
-    after = {path: path.stat().st_mtime_ns for path in (lab / "out" / "cache").glob("*.*") if path.suffix != ".jsonl"}
-    assert after == before

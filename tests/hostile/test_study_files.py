@@ -112,9 +112,3 @@ def test_a_folder_without_features_is_named_and_the_study_goes_on(lab, changes, 
     (lab / "bare").mkdir()
     (lab / "study.yaml").write_text(yaml.safe_dump({**STUDY, **changes}))
     assert_goes_on(run_here(RUN, lab), [lost])
-
-
-def test_where_no_feature_set_can_be_read_the_study_is_refused(lab):
-    for file in (lab / "feats").glob("*.h5"):
-        file.write_bytes(b"")
-    assert_refused(run_here(RUN, lab), "s00")

@@ -33,7 +33,7 @@ from panther.statistics.kernels import kernel_name
 from panther.storage.bags import BagLike, BagsLike, as_bag, as_bags
 from panther.storage.embeddings import EmbeddingTable
 from panther.storage.prototypes import as_prototypes
-from panther.store import HashedRows, hash_of, refusal
+from panther.store import HashedRows, hash_of
 from panther.types import Aggregator, Bag, Basis, FeatureSpace, Openable, Prototypes, SlideEmbedding, space_of
 
 Row = tuple[np.ndarray, dict[str, Any]]  # concatenated vectors of all embedders, and further columns
@@ -190,7 +190,7 @@ def writing_to(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(f"{folder}: embeddings cannot be written there ({refusal(error, folder)})") from error
+        raise InputError(f"{folder}: embeddings cannot be written there ({error.strerror})") from error
 
 
 def make_table(

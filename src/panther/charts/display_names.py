@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from panther.aggregators import aggregators
 from panther.mil import networks
-from panther.models.blocks import REDUCED
+from panther.models.blocks import PCA
 from panther.storage.clinical import PATIENT_COLUMNS, SITE_COLUMNS, SLIDE_COLUMNS
 
 TITLES = {entry.name: entry.metadata.title for registry in (aggregators, networks) for entry in registry}
-TITLES |= {name: row.title for name, row in REDUCED.items()}
+TITLES[PCA] = "PCA of the mean"
 ENDPOINTS = {
     "os": "overall survival",
     "dss": "disease-specific survival",

@@ -13,6 +13,14 @@ from panther.prototypes.compare import Comparison
 MOST_GROUPS = 6  # drawn; more cannot be distinguished, the tables have them all
 STRONG = 3.0  # log2 at which the colours of contacts end: eight times as often as by chance
 NUMBERS_UP_TO = 12  # prototypes, for numbers inside the cells to be read
+RELATIONS = {  # limits and title of the colours, title
+    "cooccurrence": ((-1.0, 1.0), "correlation of log-ratios", "Occur together, over slides"),
+    # observed over expected by chance
+    "neighbours": ((-STRONG, STRONG), "log₂ of contacts to chance", "Touch each other, within slides"),
+    # of the contacts of each prototype (rows) with others
+    "borders": ((0.0, 1.0), "share of its border", "What each row borders on"),
+    "similarity": ((-1.0, 1.0), "cosine", "Similar prototypes"),
+}
 SHADES = (1.0, 0.55, 0.25, 0.12, 0.75, 0.4)  # of a prototype's colour, one per statistic
 
 
@@ -83,31 +91,14 @@ def _with_tests(
     return Chart(marks, x, Axis(names=names), title, size, references=references, row_notes=notes)
 
 
-def cooccurrence(names: Sequence[str], values: np.ndarray) -> Chart:
-    """Correlation over slides of the log-ratios of shares (C, C)."""
-    heat = Heat(values, (-1.0, 1.0), "correlation of log-ratios", diverging=True, text=_cells(values, "{:.1f}"))
-    return _square(names, heat, "Occur together, over slides")
-
-
-def contacts(names: Sequence[str], values: np.ndarray) -> Chart:
-    """Log2 of contacts between patches, observed over expected by chance (C, C)."""
-    heat = Heat(values, (-STRONG, STRONG), "log₂ of contacts to chance", diverging=True, text=_cells(values, "{:.1f}"))
-    return _square(names, heat, "Touch each other, within slides")
-
-
-def borders(names: Sequence[str], values: np.ndarray) -> Chart:
-    """Shares (C, C) of the contacts of each prototype (rows) with others."""
-    heat = Heat(values, (0, 1), "share of its border", text=_cells(values, "{:.0%}"), percent=True)
-    return _square(names, heat, "What each row borders on")
-
-
-def _cells(values: np.ndarray, form: str) -> list[list[str]] | None:
-    if len(values) > NUMBERS_UP_TO:
-        return None
-    return [["" if np.isnan(v) else form.format(v).replace("-0.0", "0.0") for v in row] for row in values]
-
-
-def _square(names: Sequence[str], heat: Heat, title: str) -> Chart:
+def relation(kind: str, names: Sequence[str], values: np.ndarray) -> Chart:
+    """How prototypes relate (C, C), one of `RELATIONS`."""
+    limits, bar, title = RELATIONS[kind]
+    is_share = limits[0] == 0
+    form, text = "{:.0%}" if is_share else "{:.1f}", None
+    if len(values) <= NUMBERS_UP_TO:
+        text = [["" if np.isnan(v) else form.format(v).replace("-0.0", "0.0") for v in row] for row in values]
+    heat = Heat(values, limits, bar, diverging=not is_share, text=text, percent=is_share)
     side = max(260, 44 * len(names))
     width = side + 110 + 8 * max(len(short(name)) for name in names)
     x = Axis(names=[name.split(" ")[0] for name in names])
@@ -221,10 +212,3 @@ def comparison(result: Comparison, first: str, second: str) -> Chart:
     x = Axis(f"{second}  (* appeared)", names=[f"C{c}" + "*" * (c in result.appeared) for c in range(columns)])
     y = Axis(f"{first}  (* vanished)", names=[f"C{c}" + "*" * (c in result.vanished) for c in range(rows)])
     return Chart([heat], x, y, size=(240 + 32 * columns, 130 + 32 * rows))
-
-
-def similarity(names: Sequence[str], values: np.ndarray) -> Chart:
-    """Cosines (C, C) between the prototypes of one set."""
-    return _square(
-        names, Heat(values, (-1.0, 1.0), "cosine", diverging=True, text=_cells(values, "{:.1f}")), "Similar prototypes"
-    )

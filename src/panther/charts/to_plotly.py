@@ -132,7 +132,8 @@ def _line(mark: Line, chart: Chart) -> list[Trace]:
     traces = [trace]
     if mark.step and mark.low is not None and mark.high is not None:
         band = base | {"mode": "lines", "line": {"width": 0, "shape": shape}} | QUIET
-        fill = {"fill": "tonexty", "fillcolor": _rgba(mark.colour)}
+        red, green, blue = (int(mark.colour[i : i + 2], 16) for i in (1, 3, 5))
+        fill = {"fill": "tonexty", "fillcolor": f"rgba({red},{green},{blue},0.12)"}
         traces = [band | {"y": mark.low}, band | {"y": mark.high} | fill, trace]
     if mark.ticks is not None:
         stroke = {"symbol": "line-ns", "size": 7, "line": {"width": 1.2, "color": mark.colour}}
@@ -204,11 +205,6 @@ def _at_risk(chart: Chart, layout: dict[str, Any]) -> list[Trace]:
         | {"hovertemplate": f"{text(group.group)}: %{{text}} at risk<extra></extra>"}
         for row, group in enumerate(chart.at_risk)
     ]
-
-
-def _rgba(colour: str) -> str:
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},0.12)"
 
 
 def text(words: str) -> str:

@@ -48,7 +48,6 @@ Settings = Annotated[
     ),
 ]
 Json = Annotated[bool, option("Print the result as JSON on standard output.", panel=RUNNING)]
-Overwrite = Annotated[bool, option("Replace an output that panther did not write.", panel=RUNNING)]
 Plugins = Annotated[
     list[Path] | None, option("Python file that registers methods, encoders or readers; repeatable.", panel=RUNNING)
 ]
@@ -95,16 +94,6 @@ def command_of(verb: Verb) -> Callable[..., int]:
         arguments |= zip(positional, values, strict=False)
         arguments |= parse_settings(arguments.pop("set", None) or ())
         try:
-            from panther.store import is_result
-
-            output = arguments.get("output")
-            if (
-                not arguments.pop("overwrite", False)
-                and output is not None
-                and output.is_file()
-                and not is_result(output)
-            ):
-                raise InputError(f"{output}: exists and is no earlier result; expected another name, or --overwrite")
             return call(verb, arguments, as_json=json)
         except InputError as error:
             raise InputError(as_typed(str(error), verb)) from error
@@ -119,10 +108,7 @@ def command_of(verb: Verb) -> Callable[..., int]:
             positional.append(parameter.name)
             parameter = parameter.replace(kind=inspect.Parameter.POSITIONAL_ONLY)
         parameters.append(parameter)
-    common = [("json", Json, False), ("plugins", Plugins, None), ("verbose", Verbose, False)]
-    if "output" in inspect.signature(verb.function).parameters:
-        common.append(("overwrite", Overwrite, False))
-    for name, kind, default in common:
+    for name, kind, default in (("json", Json, False), ("plugins", Plugins, None), ("verbose", Verbose, False)):
         parameters.append(inspect.Parameter(name, keyword, default=default, annotation=kind))
     parameters = [p if p.default else p.replace(annotation=Annotated[p.annotation, HIDDEN]) for p in parameters]
     command.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]

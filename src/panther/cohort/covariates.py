@@ -80,13 +80,6 @@ class Covariate:
         spread = np.sqrt(self.missing * (1 - self.missing))
         return np.column_stack([scaled, (absent - self.missing) / spread])
 
-    def unknown(self, values: pd.Series) -> list[str]:
-        """Levels that were not trained on."""
-        if self.levels is None:
-            return []
-        cells = plain_labels(values)[~is_missing(values).to_numpy()]
-        return sorted(set(cells) - set(self.levels))
-
 
 @dataclass(frozen=True)
 class Covariates:

@@ -100,45 +100,40 @@ ROUNDED = 0.02  # relative; a month of 30 or 31 days instead of 30.4375
 def refuse_contradictions(
     table: pd.DataFrame, chosen: tuple[str, str, str], possible: Sequence[tuple[str, str, str]]
 ) -> None:
-    """Refuse a time, a status and its polarity that disagree with another possible column of the table."""
+    """Refuse a time, a status and its polarity that disagree with another possible column of the table.
+
+    Times may differ by one of the larger unit and, where units differ, by rounding; columns without a unit may be in any.
+    """
     time, status, one = chosen
     for other in dict.fromkeys(t for t, _, _ in possible if t != time and t in table.columns):
-        _refuse_times(table, time, other)
+        numbers = [pd.to_numeric(table[n].mask(is_missing(table[n])), errors="coerce") for n in (time, other)]
+        a, b = (values.where(np.isfinite(values)).to_numpy(np.float64) for values in numbers)  # NaN agrees with all
+        differ = []
+        for unit, second in product(*([unit_of(n)] if unit_of(n) else DAYS_IN for n in (time, other))):
+            days, others = DAYS_IN[unit or ""], DAYS_IN[second or ""]
+            x, y = a * days, b * others
+            allowed = max(days, others) + (0.0 if unit == second else ROUNDED * np.maximum(x, y))
+            differ.append(np.abs(x - y) > allowed)
+        _refuse_rows(table, min(differ, key=np.sum), {time: time, other: other}, "`time=`")
     for other, meaning in dict.fromkeys((s, m) for _, s, m in possible if s in table.columns):
-        if other not in (status, VITAL):  # the endpoint may be another event than death
-            _refuse_statuses(table, (status, one), (other, meaning))
+        if other in (status, VITAL):  # the endpoint may be another event than death
+            continue
+        sides = ((status, one), (other, meaning))
+        try:
+            events = [read_events(table, name, m) for name, m in sides]
+        except InputError:
+            continue  # the first is refused where it is read
+        wrong = np.array([None not in pair and pair[0] != pair[1] for pair in zip(*events, strict=True)])
+        titles = {name: f"{name} ({meaning_of(table[name], m)})" for name, m in sides}
+        _refuse_rows(table, wrong, titles, "`event=` or `censorship=`")
 
 
-def _refuse_statuses(table: pd.DataFrame, first: tuple[str, str], second: tuple[str, str]) -> None:
-    try:
-        events = [read_events(table, name, one) for name, one in (first, second)]
-    except InputError:
-        return  # the first is refused where it is read
-    wrong = np.array([None not in pair and pair[0] != pair[1] for pair in zip(*events, strict=True)])
-    titles = [f"{name} ({meaning_of(table[name], one)})" for name, one in (first, second)]
-    _refuse_rows(table, wrong, titles, [first[0], second[0]], "`event=` or `censorship=`")
-
-
-def _refuse_times(table: pd.DataFrame, first: str, second: str) -> None:
-    """Times may differ by one of the larger unit and, where units differ, by rounding; columns without a unit may be in any."""
-    numbers = [pd.to_numeric(table[n].mask(is_missing(table[n])), errors="coerce") for n in (first, second)]
-    a, b = (values.where(np.isfinite(values)).to_numpy(np.float64) for values in numbers)  # NaN agrees with all
-    units = [[unit] if (unit := unit_of(name)) else list(DAYS_IN) for name in (first, second)]
-    differ = []
-    for unit, other in product(*units):
-        x, y, rounding = a * DAYS_IN[unit], b * DAYS_IN[other], max(DAYS_IN[unit], DAYS_IN[other])
-        differ.append(np.abs(x - y) > rounding + (0.0 if unit == other else ROUNDED * np.maximum(x, y)))
-    _refuse_rows(table, min(differ, key=np.sum), [first, second], [first, second], "`time=`")
-
-
-def _refuse_rows(
-    table: pd.DataFrame, wrong: np.ndarray, titles: Sequence[str], columns: Sequence[str], remedy: str
-) -> None:
+def _refuse_rows(table: pd.DataFrame, wrong: np.ndarray, titles: Mapping[str, str], remedy: str) -> None:
     if wrong.any():
         row = int(wrong.argmax())
-        first, second = (table[name].iloc[row] for name in columns)
+        first, second = (table[name].iloc[row] for name in titles)
         raise InputError(
-            f"{source_of(table)}: {titles[0]} and {titles[1]} contradict each other in {int(wrong.sum())} of {len(wrong)} rows, "
+            f"{source_of(table)}: {' and '.join(titles.values())} contradict each other in {int(wrong.sum())} of {len(wrong)} rows, "
             f"e.g. {first} and {second} of {table.index[row]}; correct one of them, or name the right one with {remedy}."
         )
 
@@ -336,7 +331,14 @@ def parse_many_labels(table: pd.DataFrame, names: Sequence[str]) -> Parsed:
     """Labels of every row, one number for each: 1, 0, or NaN where the cell is empty; rows without any are None."""
     if repeated := [name for name in names if names.count(name) > 1]:
         raise InputError(f"labels: {repeated[0]!r} is repeated")
-    columns = np.column_stack([_yes_or_no(table, name) for name in names])  # (n, L)
+    columns = np.full((len(table), len(names)), np.nan)  # (n, L)
+    for k, name in enumerate(names):
+        find_column(table, name, (), "label")
+        cells, known = plain_labels(table[name]).str.lower(), ~is_missing(table[name]).to_numpy()
+        if unknown := sorted(set(cells[known]) - set(YES_NO)):
+            expected = f"{listed(unknown, 6)}; expected 0, 1, yes, no or nothing"
+            raise InputError(f"{source_of(table)}: {name} says {expected}")
+        columns[known, k] = [YES_NO[cell] for cell in cells[known]]
     nothing = np.isnan(columns).all(1)
     values = [None if empty else tuple(map(float, row)) for row, empty in zip(columns, nothing, strict=True)]
     dropped = {f"none of {listed(names, 5)}": int(nothing.sum())}
@@ -351,14 +353,3 @@ def _labels(names: Sequence[str], values: Sequence[Sequence[float]], source: str
             every = f"{'yes' if has else 'no'} for all {known}" if known else "not known of any"
             raise InputError(f"{source}: label {name}: {every}, expected both")
     return target
-
-
-def _yes_or_no(table: pd.DataFrame, name: str) -> np.ndarray:
-    """1, 0 or NaN (n,)."""
-    find_column(table, name, (), "label")
-    cells = plain_labels(table[name]).str.lower()
-    missing = is_missing(table[name])
-    unknown = sorted(set(cells[~missing]) - set(YES_NO))
-    if unknown:
-        raise InputError(f"{source_of(table)}: {name} says {listed(unknown, 6)}; expected 0, 1, yes, no or nothing")
-    return np.array([np.nan if gone else float(YES_NO[cell]) for cell, gone in zip(cells, missing, strict=True)])

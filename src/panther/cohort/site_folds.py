@@ -8,34 +8,12 @@ With :math:`n_{sj}` patients of row :math:`j` (all, events, one class, one span 
 is the imbalance: the share of patients that would have to change their fold for perfect balance, averaged over the rows.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from panther.errors import InputError
 
+STARTS = 100  # of the local search, fewer where there are hundreds of sites
 MISSING_ROW = 10.0  # price of a fold without any patient of a row that every fold needs; larger than any imbalance
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How long to search. Nodes stop the solver at the same place on every machine; the time limit is for hard cases only."""
-
-    nodes: int = 60
-    seconds: float = 30.0
-    starts: int = 100  # of the local search, fewer where there are hundreds of sites
-
-
-@dataclass(frozen=True, eq=False)
-class SiteFolds:
-    """Folds of sites, and their balance."""
-
-    fold: np.ndarray  # (S,) int64, fold of each site
-    imbalance: float
-    bound: float  # no site-preserving folds can be better
-    hit_time_limit: (
-        bool  # the time limit, not the number of nodes, stopped the solver: another machine may find other folds
-    )
 
 
 def imbalance_by_row(counts: np.ndarray, fold: np.ndarray, k: int) -> np.ndarray:
@@ -57,9 +35,11 @@ def imbalance(counts: np.ndarray, fold: np.ndarray, k: int) -> float:
 
 
 def site_preserving(
-    counts: np.ndarray, needed: np.ndarray, k: int, *, seed: int = 0, effort: Effort | None = None
-) -> SiteFolds:
-    """Assign sites to k folds with the least imbalance found.
+    counts: np.ndarray, needed: np.ndarray, k: int, *, seed: int = 0, seconds: float = 30.0, nodes: int = 60
+) -> tuple[np.ndarray, float, bool]:
+    """Fold of each site (S,), the imbalance that no site-preserving folds can be below, and whether the time limit stopped the solver.
+
+    The number of nodes stops it at the same place on every machine; after a time limit another machine may have other folds.
 
     Parameters
     ----------
@@ -68,20 +48,18 @@ def site_preserving(
     needed
         (J,) bool, rows of which every fold must hold at least one (where the sites allow it), e.g. events.
     """
-    effort = effort or Effort()
     if len(counts) < k:
         raise InputError(f"{k} folds need at least {k} sites: found {len(counts)}")
     rng = np.random.default_rng(seed)
     possible = needed & ((counts > 0).sum(0) >= k)
-    solved, bound, hit_time_limit = _solve(counts, possible, k, effort)
-    affordable = max(2, min(effort.starts, 10_000_000 // counts.size // len(counts)))
+    solved, bound, hit_time_limit = _solve(counts, possible, k, seconds, nodes)
+    affordable = max(2, min(STARTS, 10_000_000 // counts.size // len(counts)))
     starts = [rng.integers(k, size=len(counts)) for _ in range(affordable)]
     folds = [_descend(counts, possible, start, k) for start in ([solved] if solved is not None else []) + starts]
     scores = [float(_price(_totals(counts, fold, k), counts.sum(0), possible, k).sum()) for fold in folds]
     # numbered in a random order, so that fold 0 is not always the one with the largest site
     best = rng.permutation(k)[folds[int(np.argmin(np.round(scores, 12)))]].astype(np.int64)
-    reached = imbalance(counts, best, k)
-    return SiteFolds(best, reached, min(bound, reached), hit_time_limit)
+    return best, min(bound, imbalance(counts, best, k)), hit_time_limit
 
 
 def _totals(counts: np.ndarray, fold: np.ndarray, k: int) -> np.ndarray:
@@ -118,7 +96,9 @@ def _descend(counts: np.ndarray, needed: np.ndarray, fold: np.ndarray, k: int) -
         fold[a[pair]], fold[b[pair]] = fold[b[pair]], fold[a[pair]]
 
 
-def _solve(counts: np.ndarray, needed: np.ndarray, k: int, effort: Effort) -> tuple[np.ndarray | None, float, bool]:
+def _solve(
+    counts: np.ndarray, needed: np.ndarray, k: int, seconds: float, nodes: int
+) -> tuple[np.ndarray | None, float, bool]:
     """Integer programme with one variable per site and fold and one deviation per row and fold."""
     from scipy import optimize, sparse
 
@@ -149,7 +129,7 @@ def _solve(counts: np.ndarray, needed: np.ndarray, k: int, effort: Effort) -> tu
         integrality=np.concatenate([np.ones(cells), np.zeros(n_rows * k)]),
         bounds=optimize.Bounds(0, upper),
         constraints=constraints,
-        options={"node_limit": effort.nodes, "time_limit": effort.seconds},
+        options={"node_limit": nodes, "time_limit": seconds},
     )
     bound = solution.mip_dual_bound
     fold = None if solution.x is None else solution.x[:cells].reshape(n_sites, k).argmax(1)

@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,10 +103,21 @@ def assign(files: SplitFiles, cohort: Cohort, columns: Columns = USUAL) -> tuple
             unknown |= {name for name in names if name not in known}
             named[part] = tuple(sorted({sample for name in names for sample in known.get(name, ())}))
         splits.append(Split.from_parts(named))
-    splits = _share_external(splits, files, notes)
+    external: dict[str, tuple[str, ...]] = {}  # in every fold
+    for number, split in zip(files.numbers, splits, strict=True):
+        for part, ids in split.test.items():
+            if part.startswith("test_") and part not in external:
+                external[part] = ids
+                if len(splits) > 1 and any(part not in other.test for other in splits):
+                    notes.append(f"{part} is given with k={number} and is tested with the models of every fold.")
+    splits = [replace(split, test={**external, **split.test}) for split in splits]
     for number, split in zip(files.numbers, splits, strict=True):
         notes += check(cohort, split, f"{files.source}, k={number}" if len(splits) > 1 else files.source)
-    notes += _coverage(cohort, splits)
+    tested = pd.Series([name for split in splits for name in split.test.get("test", ())], dtype=str)
+    if tested.duplicated().any():
+        notes.append(f"{tested[tested.duplicated()].nunique()} samples are tested in more than one fold.")
+    if nowhere := set(cohort.ids) - {name for split in splits for ids in split.parts().values() for name in ids}:
+        notes.append(f"{len(nowhere)} samples of the table are in no part of the splits, e.g. {min(nowhere)}.")
     sites = {number: shared_sites(cohort, split) for number, split in zip(files.numbers, splits, strict=True)}
     return splits, SplitReport(tuple(notes), len(unknown), sites)
 
@@ -184,30 +195,6 @@ def _patho_bench(file: Path) -> SplitFiles:
 
 def _fold_columns(table: pd.DataFrame) -> list[str]:
     return sorted((c for c in table.columns if re.fullmatch(r"fold_\d+", c)), key=lambda c: int(c[5:]))
-
-
-def _share_external(splits: list[Split], files: SplitFiles, notes: list[str]) -> list[Split]:
-    """External cohorts in every fold."""
-    external: dict[str, tuple[str, ...]] = {}
-    for number, split in zip(files.numbers, splits, strict=True):
-        for part, ids in split.test.items():
-            if part.startswith("test_") and part not in external:
-                external[part] = ids
-                if len(splits) > 1 and any(part not in other.test for other in splits):
-                    notes.append(f"{part} is given with k={number} and is tested with the models of every fold.")
-    return [Split(split.train, split.val, {**external, **split.test}) for split in splits]
-
-
-def _coverage(cohort: Cohort, splits: list[Split]) -> list[str]:
-    """Notes about samples that are tested in several folds, or used nowhere."""
-    tested = pd.Series([name for split in splits for name in split.test.get("test", ())], dtype=str)
-    nowhere = set(cohort.ids) - {name for split in splits for ids in split.parts().values() for name in ids}
-    notes = []
-    if tested.duplicated().any():
-        notes.append(f"{tested[tested.duplicated()].nunique()} samples are tested in more than one fold.")
-    if nowhere:
-        notes.append(f"{len(nowhere)} samples of the table are in no part of the splits, e.g. {min(nowhere)}.")
-    return notes
 
 
 def plain_name(path: Path) -> str:

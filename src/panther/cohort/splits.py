@@ -8,7 +8,7 @@ import numpy as np
 
 from panther.cohort.load import Cohort
 from panther.cohort.outcomes import natural_order
-from panther.cohort.site_folds import Effort, SiteFolds, imbalance, imbalance_by_row, site_preserving
+from panther.cohort.site_folds import imbalance, imbalance_by_row, site_preserving
 from panther.cohort.spec import SplitSpec
 from panther.cohort.targets import Target
 from panther.errors import InputError, listed
@@ -112,16 +112,17 @@ def balance_of_tests(cohort: Cohort, splits: Sequence[Split]) -> FoldBalance | N
 
 
 def folds_of_sites(
-    target: Target, sites: Sequence[Any] | np.ndarray, k: int, *, seed: int = 0, effort: Effort | None = None
-) -> tuple[np.ndarray, SiteFolds]:
+    target: Target, sites: Sequence[Any] | np.ndarray, k: int, *, seed: int = 0, seconds: float = 30.0
+) -> tuple[np.ndarray, FoldBalance]:
     """Fold (n,) of rows with this target, whole sites in one fold, and the balance of the folds."""
     names, site = np.unique([str(name) for name in sites], return_inverse=True)
     rows = target.indicators()
     counts = np.zeros((len(names), len(rows)))
     np.add.at(counts, site, np.column_stack(list(rows.values())))
     needed = np.array([row in ("samples", "events") for row in rows])
-    folds = site_preserving(counts, needed, k, seed=seed, effort=effort)
-    return folds.fold[site], folds
+    folds, bound, hit_time_limit = site_preserving(counts, needed, k, seed=seed, seconds=seconds)
+    fold = folds[site]
+    return fold, replace(balance_of(target, fold, k), bound=bound, hit_time_limit=hit_time_limit)
 
 
 def balanced_splits(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], FoldBalance | None]:
@@ -179,7 +180,7 @@ def _holdout(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], None]:
 
 
 def _kfold(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], FoldBalance]:
-    k = _checked_k(spec)
+    k = spec.k
     patient, groups = _patients(cohort)
     if len(groups) < k:
         raise InputError(f"{k} folds need at least {k} patients, but there are {len(groups)}; lower `k=`.")
@@ -188,25 +189,17 @@ def _kfold(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], FoldBalance]:
 
 
 def _site_kfold(cohort: Cohort, spec: SplitSpec) -> tuple[list[Split], FoldBalance]:
-    k = _checked_k(spec)
     without_site = [sample.patient for sample in cohort.samples if sample.site is None]
     if without_site:
         raise InputError(f"{len(without_site)} of {len(cohort)} samples lack a site, e.g. {without_site[0]}")
-    fold, folds = folds_of_sites(cohort.target, cohort.sites, k, seed=spec.seed, effort=Effort(seconds=spec.seconds))
-    balance = balance_of(cohort.target, fold, k)
-    return _rotate(cohort.ids, fold, k, spec.val), replace(
-        balance, bound=folds.bound, hit_time_limit=folds.hit_time_limit
-    )
-
-
-def _checked_k(spec: SplitSpec) -> int:
-    if spec.val and spec.k < 3:
-        raise InputError(f"{spec.k} folds are too few; with a validation fold give at least `k=3`.")
-    return spec.k
+    fold, balance = folds_of_sites(cohort.target, cohort.sites, spec.k, seed=spec.seed, seconds=spec.seconds)
+    return _rotate(cohort.ids, fold, spec.k, spec.val), balance
 
 
 def _rotate(ids: Sequence[str], fold: np.ndarray, k: int, val: bool) -> list[Split]:
     """Every fold is tested once; with validation the next fold validates, so that sites stay apart there too."""
+    if val and k < 3:
+        raise InputError(f"{k} folds are too few; with a validation fold give at least `k=3`.")
     splits = []
     for i in range(k):
         validates = (fold == (i + 1) % k) & val
@@ -236,7 +229,13 @@ def column_splits(cohort: Cohort, column: str, *, val: bool = False) -> tuple[li
     A column of train and test (and val, test_<cohort>) is one split; other values are folds, each of which is tested once by models
     of the others. With ``val`` the next fold validates.
     """
-    cells = _per_sample(cohort, column)
+    find_column(cohort.rows, column, (), "split")
+    of_slides, cells = plain_labels(cohort.rows[column]).mask(is_missing(cohort.rows[column]), ""), {}
+    for sample in cohort.samples:
+        different = sorted(set(of_slides.loc[list(sample.slides)]))
+        if len(different) > 1:
+            raise InputError(f"{cohort.report.source}: {sample.id} has several {column} ({listed(different)})")
+        cells[sample.id] = different[0]
     named = {name: value for name, value in cells.items() if value}
     values = sorted(set(named.values()), key=natural_order)
     parts = {value: PART_WORDS.get(value.lower(), value.lower()) for value in values}
@@ -247,8 +246,12 @@ def column_splits(cohort: Cohort, column: str, *, val: bool = False) -> tuple[li
         for name, value in sorted(named.items()):
             groups.setdefault(parts[value], []).append(name)
         splits = [Split.from_parts({part: tuple(names) for part, names in groups.items()})]
+    elif len(values) < 2 or len(values) > len(named) / 2:
+        expected = f"{listed(values, 6)}; expected train and test, or folds"
+        raise InputError(f"{cohort.report.source}: {column} says {expected}")
     else:
-        splits = _column_folds(cohort, column, named, values, val)
+        fold = np.array([values.index(value) for value in named.values()])
+        splits = _rotate(list(named), fold, len(values), val)
     notes = (
         [f"{len(cells) - len(named)} samples have no {column} and are used nowhere."] if len(named) < len(cells) else []
     )
@@ -256,27 +259,3 @@ def column_splits(cohort: Cohort, column: str, *, val: bool = False) -> tuple[li
         where = f"fold {values[number]} of column {column!r}" if len(splits) > 1 else f"the column {column!r}"
         notes += check(cohort, split, where)
     return splits, notes
-
-
-def _per_sample(cohort: Cohort, column: str) -> dict[str, str]:
-    """Cell of each sample, empty where missing; the slides of a sample must agree."""
-    find_column(cohort.rows, column, (), "split")
-    cells = plain_labels(cohort.rows[column]).mask(is_missing(cohort.rows[column]), "")
-    values = {}
-    for sample in cohort.samples:
-        different = sorted(set(cells.loc[list(sample.slides)]))
-        if len(different) > 1:
-            raise InputError(f"{cohort.report.source}: {sample.id} has several {column} ({listed(different)})")
-        values[sample.id] = different[0]
-    return values
-
-
-def _column_folds(cohort: Cohort, column: str, fold: dict[str, str], values: list[str], val: bool) -> list[Split]:
-    least = 3 if val else 2
-    if len(values) < least or len(values) > len(fold) / 2:
-        raise InputError(
-            f"{cohort.report.source}: {column} says {listed(values, 6)}; expected train and test, or folds"
-        )
-    ids = np.array(list(fold))
-    number = np.array([values.index(fold[name]) for name in ids])
-    return _rotate(ids.tolist(), number, len(values), val)

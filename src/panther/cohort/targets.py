@@ -32,6 +32,15 @@ class _Rows:
         both = {name: np.concatenate([a, getattr(other, name)]) for name, a in self._arrays().items()}
         return replace(self, **both)  # type: ignore[type-var]
 
+    def groups(self) -> dict[str, np.ndarray]:
+        """Members (n,) of groups that folds should balance."""
+        raise NotImplementedError
+
+    def indicators(self) -> dict[str, np.ndarray]:
+        """Indicators (n,) of all samples, and of each of the groups that folds should balance."""
+        groups = {name: members for name, members in self.groups().items() if members.any()}
+        return {name: members.astype(float) for name, members in {"samples": np.ones(len(self)), **groups}.items()}
+
 
 @dataclass(frozen=True, eq=False)
 class Classes(_Rows):
@@ -74,12 +83,9 @@ class Classes(_Rows):
         """The classes."""
         return self.labels.copy()
 
-    def indicators(self) -> dict[str, np.ndarray]:
-        """Indicators (n,) of groups that folds should balance: all samples, and each class that occurs."""
-        rows = {"samples": np.ones(len(self))}
-        return rows | {
-            f"class {self.names[k]}": (self.labels == k).astype(float) for k in np.unique(self.labels).tolist()
-        }
+    def groups(self) -> dict[str, np.ndarray]:
+        """Each class."""
+        return {f"class {name}": self.labels == k for k, name in enumerate(self.names)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,14 +138,11 @@ class Survival(_Rows):
                 groups[members] = _quantile_bin(self.time[members], bins) + (0 if event else bins)
         return groups
 
-    def indicators(self) -> dict[str, np.ndarray]:
-        """Indicators (n,) of groups that folds should balance: all samples, events, and each stratum."""
-        groups = self.strata()
-        rows = {"samples": np.ones(len(self)), "events": self.event.astype(float)}
-        for group in np.unique(groups).tolist():
-            what = "event" if group < QUARTERS else "censored"
-            rows[f"{what}, time quarter {group % QUARTERS + 1}"] = (groups == group).astype(float)
-        return rows
+    def groups(self) -> dict[str, np.ndarray]:
+        """Events, and each stratum."""
+        strata = self.strata().reshape(1, -1) == np.arange(2 * QUARTERS)[:, None]
+        quarters = [f"{what}, time quarter {q}" for what in ("event", "censored") for q in range(1, QUARTERS + 1)]
+        return {"events": self.event, **dict(zip(quarters, strata, strict=True))}
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,11 +177,9 @@ class Values(_Rows):
         """Values cut at their quantiles; (n,) int64."""
         return _quantile_bin(self.values, bins)
 
-    def indicators(self) -> dict[str, np.ndarray]:
-        """Indicators (n,) of groups that folds should balance: all samples, and each quarter of the values."""
-        groups = self.strata()
-        rows = {"samples": np.ones(len(self))}
-        return rows | {f"value quarter {g + 1}": (groups == g).astype(float) for g in np.unique(groups).tolist()}
+    def groups(self) -> dict[str, np.ndarray]:
+        """Each quarter of the values."""
+        return {f"value quarter {q + 1}": self.strata() == q for q in range(QUARTERS)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,14 +237,10 @@ class Labels(_Rows):
         groups = np.where(common, len(self.names) + 1 + pattern, rarest)
         return np.unique(groups, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
-    def indicators(self) -> dict[str, np.ndarray]:
-        """Indicators (n,) of groups that folds should balance: all samples, and those with and without each label."""
-        rows = {"samples": np.ones(len(self))}
-        for k, name in enumerate(self.names):
-            for value, word in ((1, "with"), (0, "without")):
-                if (self.values[:, k] == value).any():
-                    rows[f"{word} {name}"] = (self.values[:, k] == value).astype(float)
-        return rows
+    def groups(self) -> dict[str, np.ndarray]:
+        """Samples with and without each label."""
+        sides = ((1, "with"), (0, "without"))
+        return {f"{word} {n}": self.values[:, k] == v for k, n in enumerate(self.names) for v, word in sides}
 
 
 Target = Classes | Survival | Values | Labels

@@ -65,25 +65,23 @@ class Budget:
         drawn = draw_even(total, size, self.seed) if total else np.empty(0, np.int64)
         encoded = pipeline.run(source, along[drawn])
         while self.error is not None and len(drawn) < total and encoded.kept.any():
-            spread = self._largest_error(bag, encoded, total) / self.error
-            if spread <= 1:
+            features = torch.from_numpy(encoded.rows[encoded.kept])
+            assignment = embed(replace(bag, features=features), self.prototypes, with_assignment=True).assignment
+            assert assignment is not None
+            error = float(standard_error(assignment.numpy(), total).max())
+            if error <= self.error:
                 break
-            # the part of the variance that falls as 1/n, beside the finite population
-            needed = spread**2 / (1 / len(drawn) - 1 / total)
-            needed /= 1 + needed / total
+            needed = 0.0  # of fewer than three decoded patches there is no error: the sample is doubled
+            if not math.isnan(error):
+                # the part of the variance that falls as 1/n, beside the finite population
+                needed = (error / self.error) ** 2 / (1 / len(drawn) - 1 / total)
+                needed /= 1 + needed / total
             size = len(drawn) * max(2, math.ceil(needed / len(drawn)))
             larger = draw_even(total, size, self.seed, drawn) if size < total else np.arange(total)
             added = np.setdiff1d(larger, drawn)
             encoded = _merged(encoded, pipeline.run(source, along[added]), np.argsort(np.append(drawn, added)))
             drawn = larger
         return encoded, drawn
-
-    def _largest_error(self, bag: Bag, encoded: Encoded, total: int) -> float:
-        features = torch.from_numpy(encoded.rows[encoded.kept])
-        assignment = embed(replace(bag, features=features), self.prototypes, with_assignment=True).assignment
-        assert assignment is not None
-        error = standard_error(assignment.numpy(), total).max()
-        return math.inf if math.isnan(error) else float(error)
 
     def _parsed(self) -> tuple[str, float]:
         text = self.text.strip()

@@ -227,7 +227,12 @@ class Pipeline:
         self._decoder = Decoder(preprocess, self.batch, self.settings.workers, guarded=self.settings.guarded)
         # called with the number of patches of every encoded batch
         self.on_progress: Callable[[int], None] = lambda patches: None
-        self._pinned = encoder.device.type == "cuda" and _pin(self._decoder.pixels)
+        self._pinned = False  # the ring, so that copies to the GPU run in parallel; where it cannot be, they are slower
+        if encoder.device.type == "cuda":
+            cudart: Any = torch.cuda.cudart()
+            self._pinned = (
+                cudart.cudaHostRegister(self._decoder.pixels.ctypes.data, self._decoder.pixels.nbytes, 0) == 0
+            )
         self.agreement: dict[str, float] = {}  # of float8 with float16, on patches of the first slide
 
     def call(self, source: Source, function: Callable[..., R], *arguments: Any) -> R:
@@ -317,9 +322,3 @@ class Pipeline:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _pin(pixels: np.ndarray) -> bool:
-    """Pin the ring, so that copies to the GPU run in parallel; without it they are slower."""
-    cudart: Any = torch.cuda.cudart()
-    return int(cudart.cudaHostRegister(pixels.ctypes.data, pixels.nbytes, 0)) == 0

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from panther.errors import InputError
-from panther.slides.listing import DICOM, SUFFIXES, SlideListing, SlideRef
+from panther.slides.listing import SlideListing, SlideRef
 from panther.storage.bags import files_below
+from panther.storage.names import DICOM, SUFFIXES
 from panther.types import PatchSpec
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,12 +20,11 @@ from panther.encoders._base import Encoder
 from panther.encoders.budget import Budget
 from panther.encoders.loading import find_recipe, load_encoder
 from panther.encoders.pipeline import Encoded, ExtractSettings, Pipeline, Throughput
-from panther.encoders.sources import SlidePatches, Source, TileFolder
+from panther.encoders.sources import SlidePatches, TileFolder
 from panther.engine import SESSION, Work, map_all, open_work
 from panther.errors import InputError, check_choice
 from panther.patches import stated_step
 from panther.progress import PatchProgress
-from panther.slides.cache import SlideCache
 from panther.slides.job import JobReport, SlideFiles, run_job
 from panther.slides.listing import SlideRef
 from panther.slides.stain import METHODS, NotStained, StainFit, fit_slide
@@ -55,7 +54,7 @@ def write_features(
     sample of the patches is encoded, in the order of the curve through the tissue, and the coordinates of all are written.
     """
     xy, about = coords.coords, {"name": slide.name, **pipeline.encoder.public()}
-    source = SlidePatches(slide.read_from, slide.mpp, coords.spec)
+    source = SlidePatches(slide.path, slide.mpp, coords.spec)
     if stain is not None:
         about["encoder"] += f"+{stain}"
         try:
@@ -65,12 +64,12 @@ def write_features(
         else:
             about["stain"] = json.dumps({"vectors": fit.vectors, "strength": fit.strength})
             source = replace(source, stain=fit)
+    check_writable(target)
     if budget is None:
-        return _encode(pipeline, source, xy, target, about, key, coords.attributes)
+        return _write(pipeline, pipeline.run(source, xy), xy, target, about, key, coords.attributes)
     step = stated_step(coords.spec)
     assert step is not None
     along = xy[order_along_curve(xy, int(step))]
-    check_writable(target)
     bag = Bag(slide.name, torch.empty(0, pipeline.encoder.about.dim), None, coords.spec, about["encoder"])
     encoded, drawn = budget.encode(pipeline, source, along, bag)
     sample = {"budget": budget.text, "seed": budget.seed, "sampled": len(drawn)}
@@ -87,21 +86,9 @@ def fit_stain(source: SlidePatches, xy: np.ndarray, method: str) -> StainFit:
 def encode_tiles(folder: Path, pipeline: Pipeline, target: Path, key: str = "") -> Encoded:
     """Encode the tile images of a folder into one bag without coordinates, with the names of the tiles in `tiles`."""
     source, about = TileFolder(folder), {"name": target.stem, **pipeline.encoder.public()}
-    return _encode(pipeline, source, source.names(), target, about, key)
-
-
-def _encode(
-    pipeline: Pipeline,
-    source: Source,
-    items: Any,
-    target: Path,
-    about: Mapping[str, Any],
-    key: str,
-    geometry: Mapping[str, Any] | None = None,
-) -> Encoded:
-    """Encode items, coordinates (N, 2) with their ``geometry`` or names of tiles, and write those that could be decoded."""
+    names = source.names()
     check_writable(target)
-    return _write(pipeline, pipeline.run(source, items), items, target, about, key, geometry)
+    return _write(pipeline, pipeline.run(source, names), names, target, about, key, None)
 
 
 def _write(
@@ -114,6 +101,7 @@ def _write(
     geometry: Mapping[str, Any] | None,
     population: np.ndarray | None = None,
 ) -> Encoded:
+    """Write the features of those items, coordinates (N, 2) with their ``geometry`` or names of tiles, that could be decoded."""
     kept = encoded.kept
     if len(items) and not kept.any():
         raise InputError(f"{target.stem}: none of the {len(items)} patches could be decoded: {encoded.failed[0]}")
@@ -295,12 +283,6 @@ class FeatureStep:
             pipeline.close()
         self._pipelines.clear()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     @contextmanager
     def _pipeline(self, slide: str) -> Iterator[Pipeline]:
         """A free pipeline for that slide, created on first use."""
@@ -368,7 +350,6 @@ def run_steps(
     *,
     earlier: Sequence[Any] = (),
     after: Sequence[Any] = (),
-    copies: SlideCache | None = None,
     part: str = "",
 ) -> JobReport:
     """Run the steps ``first`` on every slide, then encode those that have not failed, and run the steps ``after`` on them.
@@ -394,7 +375,7 @@ def run_steps(
         if SESSION.is_command:
             progress = PatchProgress(remaining, ahead)
             features.on_progress, track = progress.advance, progress.track
-    with features, features.executor() if is_local else nullcontext(encoding) as executor:
+    with closing(features), features.executor() if is_local else nullcontext(encoding) as executor:
         return run_job(
             slides,
             [features, *after],
@@ -402,7 +383,6 @@ def run_steps(
             work=Work(executor, track=track),
             problems=problems if report is None else {},
             before=report,
-            cache=copies,
             earlier=[] if first else earlier,
             part=part,
         )

@@ -47,8 +47,8 @@ def checked(path: Path, about: EncoderEntry, tensors: Tensors, expected: Tensors
     }
     if any(problems.values()):
         parts = [f"{len(names)} {problem} ({listed(names, 3)})" for problem, names in problems.items() if names]
-        found = f"of its {len(expected)} tensors {', '.join(parts)}"
-        raise InputError(f"{path}: these are not the weights of {about.name!r}: {found}")
+        mismatch = f"of its {len(expected)} tensors {', '.join(parts)}"
+        raise InputError(f"{path}: these are not the weights of {about.name!r}: {mismatch}")
     return {name: weights[name] for name in expected}
 
 

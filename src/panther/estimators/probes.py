@@ -68,7 +68,7 @@ class EmbeddingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     Parameters
     ----------
-    scaling : {"share-weighted", "balanced", "block", "coordinate", "none"}, default="share-weighted"
+    scaling : {"share-weighted", "balanced", "block", "none"}, default="share-weighted"
         "share-weighted" weights the parameters of a mixture by the root of their prototype's share, the default of the package.
     n_prototypes : int, optional
         C of the embeddings; found from the numbers where they come from `Panther`.
@@ -163,7 +163,7 @@ def fit_recognised(scaling: str, x: np.ndarray, n_prototypes: int | None) -> tup
     """Scaling of training rows (n, D), of a mixture and each of its blocks, and their columns; other rows are scaled as a whole, without columns."""
     parts = panther_parts(x, n_prototypes)
     if parts is None:
-        return build_scaler(scaling).fit(x), None
+        return build_scaler(scaling)(x), None
     return fit_parts(Named(name=scaling), x, parts), [column for part in parts for column in part.columns]
 
 
@@ -200,7 +200,7 @@ class EmbeddingClassifier(ClassifierMixin, _EmbeddingProbe):
 
     Parameters
     ----------
-    scaling : {"share-weighted", "balanced", "block", "coordinate", "none"}, default="share-weighted"
+    scaling : {"share-weighted", "balanced", "block", "none"}, default="share-weighted"
         As of `EmbeddingScaler`.
     n_prototypes : int, optional
         C of the embeddings; found from the numbers where they come from `Panther`.
@@ -291,7 +291,7 @@ class EmbeddingRegressor(RegressorMixin, _EmbeddingProbe):
 
     Parameters
     ----------
-    scaling : {"share-weighted", "balanced", "block", "coordinate", "none"}, default="share-weighted"
+    scaling : {"share-weighted", "balanced", "block", "none"}, default="share-weighted"
         As of `EmbeddingScaler`.
     n_prototypes : int, optional
         C of the embeddings; found from the numbers where they come from `Panther`.
@@ -362,7 +362,7 @@ class EmbeddingCox(_EmbeddingProbe):
 
     Parameters
     ----------
-    scaling : {"share-weighted", "balanced", "block", "coordinate", "none"}, default="share-weighted"
+    scaling : {"share-weighted", "balanced", "block", "none"}, default="share-weighted"
         As of `EmbeddingScaler`.
     n_prototypes : int, optional
         C of the embeddings; found from the numbers where they come from `Panther`.

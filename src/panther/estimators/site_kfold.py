@@ -9,7 +9,6 @@ import pandas as pd
 from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils.validation import check_array, column_or_1d
 
-from panther.cohort.site_folds import Effort
 from panther.cohort.splits import folds_of_sites
 from panther.cohort.targets import Classes, Survival, Target, no_outcome
 from panther.errors import InputError
@@ -91,8 +90,8 @@ class SiteKFold(BaseCrossValidator):
             else:
                 names, numbers = np.unique(column_or_1d(y), return_inverse=True)
                 target = Classes(tuple(map(str, names)), numbers.astype(np.int64))
-        seed, effort = seed_of(self.random_state), Effort(seconds=self.seconds)
-        fold, _ = folds_of_sites(target, sites.to_numpy(), self.n_splits, seed=seed, effort=effort)
+        seed = seed_of(self.random_state)
+        fold, _ = folds_of_sites(target, sites.to_numpy(), self.n_splits, seed=seed, seconds=self.seconds)
         for number in range(self.n_splits):
             yield fold == number
 

@@ -12,6 +12,7 @@ population, not in each hospital nor, without :func:`class_thresholds`, in each 
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import softmax
 
 from panther.evaluation.metrics import ratio
 
@@ -28,17 +29,15 @@ class Reliability(NamedTuple):
     weight: np.ndarray  # (..., bins), samples
 
 
-def bin_of(probability: np.ndarray, bins: int = BINS) -> np.ndarray:
+def bin_of(probability: np.ndarray) -> np.ndarray:
     """Bin of equal width (n,) of each probability; edges belong to the lower bin."""
-    return np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], probability)
+    return np.searchsorted(np.linspace(0, 1, BINS + 1)[1:-1], probability)
 
 
-def reliability(
-    probability: np.ndarray, came_true: np.ndarray, counts: np.ndarray | None = None, bins: int = BINS
-) -> Reliability:
+def reliability(probability: np.ndarray, came_true: np.ndarray, counts: np.ndarray | None = None) -> Reliability:
     """Predicted against observed frequencies, in bins of equal width."""
     counts = np.ones(len(probability)) if counts is None else counts
-    member = bin_of(probability, bins)[:, None] == np.arange(bins)  # (n, bins)
+    member = bin_of(probability)[:, None] == np.arange(BINS)  # (n, bins)
     # three sums in one product: as fast as one for a thousand resamples
     sums = counts @ np.concatenate(
         [member * values[:, None] for values in (np.ones(len(member)), probability, came_true)], 1
@@ -114,7 +113,7 @@ def fit_temperature(
     wanted = weight @ (target * logits).sum(1)
 
     def slope(log_inverse: float) -> float:
-        expected = (_softmax(np.exp(log_inverse) * logits) * logits).sum(1)
+        expected = (softmax(np.exp(log_inverse) * logits, axis=1) * logits).sum(1)
         return float(weight @ expected - wanted)
 
     low, high = -np.log(WIDEST), np.log(WIDEST)
@@ -127,7 +126,7 @@ def fit_temperature(
 
 def tempered(probabilities: np.ndarray, temperature: float) -> np.ndarray:
     """Probabilities (n, K) at another temperature; the order in a row is preserved."""
-    return _softmax(np.log(np.maximum(probabilities, TINY)) / temperature)
+    return np.asarray(softmax(np.log(np.maximum(probabilities, TINY)) / temperature, axis=1))
 
 
 def patient_weights(patients: np.ndarray) -> tuple[np.ndarray, int]:
@@ -139,11 +138,6 @@ def patient_weights(patients: np.ndarray) -> tuple[np.ndarray, int]:
 def _mean(values: np.ndarray, counts: np.ndarray | None) -> np.ndarray:
     counts = np.ones(len(values)) if counts is None else counts
     return ratio(counts @ values, counts.sum(-1))
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    odds = np.exp(logits - logits.max(1, keepdims=True))
-    return np.asarray(odds / odds.sum(1, keepdims=True))
 
 
 LEVEL = 0.9

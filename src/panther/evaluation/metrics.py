@@ -5,12 +5,13 @@ has shape (...,): a bootstrap resample is given by its counts, so that a thousan
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 
-from panther.errors import suggestion
+from panther.cohort.targets import Kind
 
 
 @dataclass(frozen=True)
@@ -25,45 +26,28 @@ class Metric:
     is_error: bool = False  # lower is better
     of_classes: bool = False  # of predicted classes, not of their probabilities
     is_printed: bool = True  # with an interval and comparisons; others are in metrics.csv only
-    aliases: str = ""  # names in other packages
 
 
 METRICS: Mapping[str, Metric] = {
-    "balanced_accuracy": Metric(
-        "classification",
-        "Bal. acc.",
-        True,
-        of_classes=True,
-        aliases="bacc bal_acc balanced-accuracy balanced_acc macro_recall",
-    ),
-    "weighted_f1": Metric(
-        "classification", "F1", True, of_classes=True, aliases="f1 f1_score f1-score f1_weighted weighted-f1"
-    ),
-    "quadratic_kappa": Metric(
-        "classification",
-        "Quadratic-weighted kappa",
-        lowest=-1.0,
-        chance=0.0,
-        of_classes=True,
-        aliases="kappa qwk cohen_kappa cohens_kappa quadratic_weighted_kappa",
-    ),
-    "auroc": Metric("classification", "AUROC", chance=0.5, aliases="auc roc_auc roc-auc rocauc macro_auc"),
+    "balanced_accuracy": Metric("classification", "Bal. acc.", True, of_classes=True),
+    "weighted_f1": Metric("classification", "F1", True, of_classes=True),
+    "quadratic_kappa": Metric("classification", "Quadratic-weighted kappa", lowest=-1.0, chance=0.0, of_classes=True),
+    "auroc": Metric("classification", "AUROC", chance=0.5),
     "accuracy": Metric("classification", is_printed=False),
-    "c_index": Metric(
-        "survival", "c-index", True, chance=0.5, aliases="cindex c-index ci concordance concordance_index harrell"
-    ),
-    "c_index_uno": Metric("survival", "Uno's c-index", chance=0.5, aliases="uno uno_c_index c_index_ipcw ipcw"),
+    "c_index": Metric("survival", "c-index", True, chance=0.5),
+    "c_index_uno": Metric("survival", "Uno's c-index", chance=0.5),
     "time_auc": Metric("survival", is_printed=False),
     "integrated_brier": Metric("survival", is_error=True, is_printed=False),
-    "pearson": Metric("regression", "Pearson's r", True, -1.0, 0.0, aliases="r pearsonr pcc correlation"),
-    "spearman": Metric("regression", "Spearman's rho", False, -1.0, 0.0, aliases="rho spearmanr srcc"),
-    "r2": Metric("regression", "R2", True, -math.inf, 0.0, aliases="r2_score rsquared r_squared"),
-    "mae": Metric("regression", "MAE", True, is_error=True, aliases="mean_absolute_error l1"),
+    "pearson": Metric("regression", "Pearson's r", True, -1.0, 0.0),
+    "spearman": Metric("regression", "Spearman's rho", False, -1.0, 0.0),
+    "r2": Metric("regression", "R2", True, -math.inf, 0.0),
+    "mae": Metric("regression", "MAE", True, is_error=True),
     "rmse": Metric("regression", is_error=True, is_printed=False),
     "macro_auroc": Metric("labels", "mean AUROC", True, chance=0.5),  # and one of each label, see `label_metric`
 }
-JUDGES = {"classification": "classes", "survival": "survival", "regression": "values", "labels": "several labels"}
-PRINTED = {kind: tuple(n for n, m in METRICS.items() if m.kind == kind and m.is_printed) for kind in JUDGES}
+PRINTED: dict[str, tuple[str, ...]] = {
+    kind: tuple(n for n, m in METRICS.items() if m.kind == kind and m.is_printed) for kind in get_args(Kind)
+}
 SHOWN = {kind: tuple(name for name in names if METRICS[name].is_shown) for kind, names in PRINTED.items()}
 LOWER_IS_BETTER = tuple(name for name, metric in METRICS.items() if metric.is_error)
 THRESHOLD = tuple(name for name, metric in METRICS.items() if metric.of_classes)
@@ -86,19 +70,6 @@ def metric_title(name: str) -> str:
     if name.startswith(OF_LABEL):
         return f"AUROC {name.removeprefix(OF_LABEL)}"
     return METRICS.get(name, Metric("")).title or name
-
-
-def metric_problem(name: str, kind: str, labels: Sequence[str] = ()) -> str | None:
-    """Reason why tables cannot print a metric, as the end of a sentence; None where they can. ``labels`` are those of the study."""
-    known = [*PRINTED[kind], *map(label_metric, labels)]
-    if name in known:
-        return None
-    if name not in METRICS:
-        aliases = {alias: metric for metric in METRICS for alias in METRICS[metric].aliases.split()}
-        return f"there is no {name!r}; {suggestion(name, known, aliases)}"
-    if METRICS[name].is_printed:
-        return f"{name!r} does not judge {JUDGES[kind]}; known are {', '.join(known)}"
-    return f"{name!r} has no interval and stands in metrics.csv only; tables print {', '.join(known)}"
 
 
 def confusion(
@@ -244,11 +215,6 @@ def r_squared(truth: np.ndarray, predicted: np.ndarray, counts: np.ndarray) -> n
     defined = _varies(truth, counts)
     spread = np.where(defined, np.vecdot(counts, _deviations(truth, counts) ** 2), np.nan)
     return (1 - counts @ (truth - predicted) ** 2 / spread)[()]
-
-
-def root_mean_square_error(truth: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """In the units of the values; NaN where there are none."""
-    return np.asarray(np.sqrt(np.mean((truth - predicted) ** 2)) if len(truth) else np.nan)
 
 
 def _deviations(values: np.ndarray, counts: np.ndarray) -> np.ndarray:

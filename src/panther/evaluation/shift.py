@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy.special import entr
 
 from panther.errors import InputError, counted
 from panther.storage.embeddings import read_vectors, read_weights
@@ -69,7 +70,10 @@ def read_site_and_label(
     seed: int = 0,
 ) -> SiteAndLabel:
     """Predict the site, and the label where it is known, from rows (n, D), one per patient."""
-    kernel = _gram(x)
+    x = np.asarray(x, np.float64)
+    spread = x.std(0)
+    z = (x - x.mean(0))[:, spread > 0] / spread[spread > 0]
+    kernel = z @ z.T / max(z.shape[1], 1)  # inner products of standardised rows, on average 1 on the diagonal
     site, kept = _numbered("sites", sites)
     rng = np.random.default_rng(seed)
     by_site = _readable(kernel[np.ix_(kept, kept)], site, _random_folds(len(kept), rng), permutations, rng)
@@ -127,14 +131,6 @@ def _numbered(name: str, values: Sequence[str | None]) -> tuple[np.ndarray, np.n
     return np.searchsorted(frequent, [str(values[row]) for row in rows]), rows
 
 
-def _gram(x: np.ndarray) -> np.ndarray:
-    """Inner products of standardised rows (n, n), on average 1 on the diagonal."""
-    x = np.asarray(x, np.float64)
-    spread = x.std(0)
-    z = (x - x.mean(0))[:, spread > 0] / spread[spread > 0]
-    return np.asarray(z @ z.T / max(z.shape[1], 1))
-
-
 def _random_folds(n: int, rng: np.random.Generator) -> list[list[np.ndarray]]:
     """Rows of the folds of each repeat."""
     return [np.array_split(rng.permutation(n), FOLDS) for _ in range(REPEATS)]
@@ -143,13 +139,21 @@ def _random_folds(n: int, rng: np.random.Generator) -> list[list[np.ndarray]]:
 def _readable(
     kernel: np.ndarray, y: np.ndarray, repeats: list[list[np.ndarray]], permutations: int, rng: np.random.Generator
 ) -> Readable:
-    """Ridge regression of an indicator per value; linear in them, so that one matrix per repeat serves all permutations."""
+    """Ridge regression of an indicator per value; linear in them, so that one matrix per repeat serves all permutations.
+
+    Predictions are about the training rows' mean and without an intercept. An intercept, or a mean over all rows, would reveal the rows left
+    out: where a site is left out, almost all of it.
+    """
     n = len(y)
     smoother = np.zeros((len(repeats), n, n))
     for repeat, folds in zip(smoother, repeats, strict=True):
         for test in folds:
             train = np.setdiff1d(np.arange(n), test)
-            repeat[np.ix_(test, train)] = _ridge(kernel[np.ix_(train, train)], kernel[np.ix_(test, train)])
+            inner, others = kernel[np.ix_(train, train)], kernel[np.ix_(test, train)]
+            mean = inner.mean(0)
+            centred = inner - mean - mean[:, None] + mean.mean()
+            left_out = others - others.mean(1, keepdims=True) - mean + mean.mean()
+            repeat[np.ix_(test, train)] = np.linalg.solve(centred + np.eye(len(train)), left_out.T).T
     return _against_chance(smoother, y, permutations, rng)
 
 
@@ -158,17 +162,6 @@ def _against_chance(smoother: np.ndarray, y: np.ndarray, permutations: int, rng:
     null = np.array([_balanced_accuracy(smoother, rng.permutation(y)) for _ in range(permutations)])
     p_value = float((1 + (null >= accuracy).sum()) / (1 + permutations))
     return Readable(accuracy, float(null.mean()), p_value, float(np.quantile(null, 0.95)))
-
-
-def _ridge(kernel: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Matrix (m, n) from targets of training rows to predictions of others, about the training rows' mean and without an intercept.
-
-    An intercept, or a mean over all rows, would reveal the rows left out: where a site is left out, almost all of it.
-    """
-    mean = kernel.mean(0)
-    centred = kernel - mean - mean[:, None] + mean.mean()
-    test = others - others.mean(1, keepdims=True) - mean + mean.mean()
-    return np.asarray(np.linalg.solve(centred + np.eye(len(kernel)), test.T).T)
 
 
 def _balanced_accuracy(smoother: np.ndarray, y: np.ndarray) -> float:
@@ -236,7 +229,8 @@ def site_shift(
     left_out = {site: n for site, n in count if n < FEWEST}
     rng = np.random.default_rng(seed)
     read = _against_chance(_cross_validated_ridge(x[kept], rng), y, permutations, rng)
-    collapsed = tuple(s for s, row in zip(samples, weights, strict=True) if _effective(row) < COLLAPSED)
+    effective = np.exp(entr(weights).sum(1))  # numbers of prototypes: the exponential of the entropy
+    collapsed = tuple(s for s, number in zip(samples, effective, strict=True) if number < COLLAPSED)
     verdict = "There may be a site shift" if read.p_value < DOUBTFUL else "No site shift found"
     sentence = f"{verdict} in the proportions: balanced accuracy {read.words()}."
     if read.p_value >= DOUBTFUL and read.detectable > read.chance + TELLING:
@@ -267,12 +261,6 @@ def _cross_validated_ridge(x: np.ndarray, rng: np.random.Generator) -> np.ndarra
             # the intercept is the overall share of each site: that of the other folds would reveal this fold's
             repeat[np.ix_(test, train)] = b @ np.linalg.solve(a.T @ a + np.eye(x.shape[1]), a.T)
     return smoother
-
-
-def _effective(row: np.ndarray) -> float:
-    """Effective number of prototypes, the exponential of the entropy."""
-    p = row[row > 0]
-    return float(np.exp(-(p * np.log(p)).sum()))
 
 
 CHANGED = 0.05  # smaller changes of balanced accuracy are ignored

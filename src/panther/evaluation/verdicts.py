@@ -20,7 +20,7 @@ UNSEEN = "resampling cannot see the error of a perfect score"
 
 def patients_of_classes(predictions: pd.DataFrame) -> pd.DataFrame:
     """Test patients of each fold (rows) and class (columns)."""
-    samples = predictions.drop_duplicates(["fold", "sample"])  # labels of a later row may be permuted
+    samples = predictions.drop_duplicates(["fold", "sample"])
     patients = samples.drop_duplicates(["fold", "label", "patient"])
     return patients.groupby(["fold", "label"]).size().unstack(fill_value=0)
 

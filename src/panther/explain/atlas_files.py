@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from panther.charts.chart import Chart
-from panther.charts.prototypes import Group, Tests, contacts, cooccurrence, correlations, group_shares, shares
+from panther.charts.prototypes import Group, Tests, correlations, group_shares, relation, shares
 from panther.charts.style import GREY, MISSING, plain_text, save, short
 from panther.charts.to_matplotlib import draw
 from panther.explain.atlas import KINDS, LARGEST, Atlas
@@ -241,9 +241,8 @@ def group_charts(content: Content, names: Sequence[str] | None = None) -> dict[s
 def relation_charts(content: Content, names: Sequence[str] | None = None) -> dict[str, Chart]:
     """Co-occurrence and contacts of prototypes, by their keys in `atlas.json`; matrices without a number are left out."""
     names = names or _names(content)
-    kinds = {"cooccurrence": cooccurrence, "neighbours": contacts}
-    values = {kind: np.array(content.get(kind) or [], float) for kind in kinds}  # None becomes NaN
-    return {kind: chart(names, values[kind]) for kind, chart in kinds.items() if np.isfinite(values[kind]).any()}
+    values = {kind: np.array(content.get(kind) or [], float) for kind in ("cooccurrence", "neighbours")}  # None: NaN
+    return {kind: relation(kind, names, matrix) for kind, matrix in values.items() if np.isfinite(matrix).any()}
 
 
 def _names(content: Content) -> list[str]:

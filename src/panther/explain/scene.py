@@ -16,13 +16,12 @@ from panther.explain.geometry import Grid, View, blank_view, grid
 from panther.explain.names import Names, Naming, as_namings, plain_names
 from panther.explain.palette import Paint
 from panther.slides import Slide, list_slides, open_slide
-from panther.slides.listing import DICOM, SUFFIXES
 from panther.slides.polygons import Polygon, read_contours
 from panther.slides.readers.zarr import is_image
 from panther.slides.slide import slide_name
 from panther.statistics import compute_dtype, first_bad_row, squared_distances
 from panther.statistics.upload import near
-from panther.storage.names import composed, decomposed, slide_of
+from panther.storage.names import DICOM, SUFFIXES, composed, decomposed, slide_of
 from panther.storage.readers import is_store
 from panther.types import Aggregator, Bag, Openable, Prototypes
 

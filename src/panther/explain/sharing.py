@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from panther.charts.prototypes import shares, similarity
+from panther.charts.prototypes import relation, shares
 from panther.charts.style import save
 from panther.errors import InputError
 from panther.explain.names import Naming, colours, entry, titles
@@ -66,7 +66,7 @@ def write_shared(
     centroids = prototypes.centroids.double()
     centred = torch.nn.functional.normalize(centroids - centroids.mean(0), dim=-1)
     pictures[SIMILARITY] = "Cosine between prototypes, about their mean"
-    save(similarity(names, (centred @ centred.T).numpy()).figure(), folder / SIMILARITY)
+    save(relation("similarity", names, (centred @ centred.T).numpy()).figure(), folder / SIMILARITY)
     for path in montages:
         pictures[path.name] = "Patches of every prototype" if path.stem == "overview" else f"Patches of {path.stem}"
         shutil.copyfile(path, folder / path.name)

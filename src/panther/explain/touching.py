@@ -153,9 +153,10 @@ def neighbour_sentences(neighbours: Touching, titles: Sequence[str], most: int =
 
 def draw_neighbours(neighbours: Touching, titles: Sequence[str]) -> Any:
     """Two matrices side by side, of the prototypes that are there; returns a matplotlib figure."""
-    from panther.charts.prototypes import borders, contacts
+    from panther.charts.prototypes import relation
     from panther.charts.to_matplotlib import draw
 
     present = np.flatnonzero(neighbours.members > 0).tolist()
     names, cells = [titles[c] for c in present], np.ix_(present, present)
-    return draw([[contacts(names, neighbours.log_ratio()[cells]), borders(names, neighbours.border()[cells])]])
+    values = {"neighbours": neighbours.log_ratio()[cells], "borders": neighbours.border()[cells]}
+    return draw([[relation(kind, names, matrix) for kind, matrix in values.items()]])

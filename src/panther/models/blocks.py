@@ -1,10 +1,7 @@
-"""Representations of a slide: one, or several side by side.
-
-Some are reductions of other methods (PCA of the mean of all patches), fitted with the scaling on training rows.
-"""
+"""Representations of a slide: one, or several side by side."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, chain
@@ -26,6 +23,7 @@ from panther.types import Basis, Prototypes
 Columns = Sequence[tuple[int, str, int]]  # (prototype, statistic, dimension) of each number, as aggregators name them
 COMPONENTS = 64
 PRECOMPUTED = "given"  # vectors of a slide encoder
+PCA = "pca"  # of the mean of all patches, a reduction that is fitted with the scaling on training rows
 
 
 class Reduction(NamedTuple):
@@ -37,16 +35,6 @@ class Reduction(NamedTuple):
     def __call__(self, x: Tensor) -> Tensor:
         """Reduce rows (..., D) to (..., k)."""
         return (x - self.mean.to(x)) @ self.basis.to(x)
-
-
-@dataclass(frozen=True)
-class Reduced:
-    """A method that reduces the embeddings of another."""
-
-    title: str  # in tables
-    of: Named  # the other method
-    options: tuple[str, ...]
-    fit: Callable[..., Reduction]  # training rows (n, D), settings
 
 
 def principal_components(x: Tensor | np.ndarray, components: int = COMPONENTS) -> Reduction:
@@ -67,21 +55,10 @@ def principal_components(x: Tensor | np.ndarray, components: int = COMPONENTS) -
     return Reduction(mean.float(), (basis * torch.where(largest < 0, -1.0, 1.0)).float())
 
 
-def fit_reduction(method: Named, x: Tensor | np.ndarray) -> Reduction | None:
-    """Reduction of training rows (n, D), where the method has one."""
-    return REDUCED[method.name].fit(x, **method.options) if method.name in REDUCED else None
-
-
-REDUCED: dict[str, Reduced] = {
-    "pca": Reduced("PCA of the mean", Named(name="mean"), ("components",), principal_components),
-}
-
-
 def made_by(method: Named) -> Named:
     """Method that computes the embeddings of a row of a study."""
-    if method.name == PRECOMPUTED:  # one row per slide; a patient's is their mean
-        return Named(name="mean")
-    return REDUCED[method.name].of if method.name in REDUCED else method
+    # of precomputed vectors there is one row per slide; a patient's is their mean
+    return Named(name="mean") if method.name in (PRECOMPUTED, PCA) else method
 
 
 @contextmanager
@@ -99,17 +76,17 @@ def trial() -> Iterator[None]:
 
 def method_names() -> list[str]:
     """All methods: unsupervised embeddings, then networks."""
-    return [*aggregators.names(), *REDUCED, *networks.names()]
+    return [*aggregators.names(), PCA, *networks.names()]
 
 
 def check_method(name: str, options: Mapping[str, Any]) -> None:
     """Refuse an unknown method and unknown settings."""
-    if name == CONCAT or name in REDUCED:
+    if name in (CONCAT, PCA):
+        known = "of" if name == CONCAT else "components"
         for option, value in options.items():
-            known = ("of",) if name == CONCAT else REDUCED[name].options
-            if option not in known:
-                raise InputError(f"{name} has no setting {option!r}; {suggestion(option, known)}")
-            if name in REDUCED:
+            if option != known:
+                raise InputError(f"{name} has no setting {option!r}; {suggestion(option, [known])}")
+            if name == PCA:
                 check_whole(option, value, 1, 1_000_000)
         return
     check_choice("method", name, method_names())
@@ -133,10 +110,6 @@ class Block:
     method: Named
     basis: Basis  # prototypes; else the features or vectors
 
-    def columns(self) -> Columns:
-        """Prototype, statistic and dimension of each number."""
-        return list(chain.from_iterable(self.parts()))
-
     def parts(self) -> list[Columns]:
         """Columns that are scaled separately, from left to right: those of the method, then those of each of its optional blocks."""
         if self.method.name in UNMADE:
@@ -149,7 +122,7 @@ class Block:
 
 def columns_of(blocks: Sequence[Block]) -> list[tuple[int, str, int]]:
     """Columns of blocks side by side."""
-    return list(chain.from_iterable(block.columns() for block in blocks))
+    return list(chain.from_iterable(columns for block in blocks for columns in block.parts()))
 
 
 def join_rows(tables: Sequence[tuple[Sequence[str], np.ndarray]]) -> tuple[list[str], np.ndarray]:

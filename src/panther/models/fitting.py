@@ -23,7 +23,7 @@ from panther.models.heads import PROBE, build_head, check_head, token_shape
 from panther.models.model import Model
 from panther.models.probes import PROBES
 from panther.models.scaling import column_means, fit_scaler
-from panther.models.settings import USUAL_LOSS, Named, TrainSettings, preset, usual_preset
+from panther.models.settings import USUAL_LOSS, USUAL_NETWORK_LOSS, Named, TrainSettings, usual_training
 from panther.models.tasks import Prediction, Task, check_loss, fit_task
 from panther.models.trainer import ArraySource, BatchSource, fit, predict_logits
 from panther.models.uncertainty import fit_uncertainty, mean_features
@@ -293,14 +293,14 @@ def make_recipe(
     check_method(method, options)
     check_head(head, {})
     supervised = method in networks
-    chosen = preset(usual_preset(task.kind, network=supervised))
-    loss = loss or chosen.loss
+    loss = loss or (USUAL_NETWORK_LOSS if supervised else USUAL_LOSS)[task.kind]
     check_loss(loss, {}, task.kind)
     if head == PROBE and not supervised and loss not in PROBES:
         raise InputError(f"The head {PROBE!r} has no loss {loss!r}; use {USUAL_LOSS[task.kind]!r}, or another head.")
+    training = usual_training(task.kind, network=supervised)
     top = Named(name="own" if supervised else head)
     return TrainingRecipe(
-        Named(name=method, options=dict(options)), top, Named(name=loss), prototypes, chosen.train, task=task
+        Named(name=method, options=dict(options)), top, Named(name=loss), prototypes, training, task=task
     )
 
 

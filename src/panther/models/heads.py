@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from operator import itemgetter
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
-from panther.errors import InputError, check_choice, check_whole
+from panther.errors import InputError, check_choice, check_fields
 from panther.models.blocks import Columns, trial
 from panther.registry import Registry
 
@@ -84,7 +85,8 @@ class PerPrototypeLinear(nn.Module):
 Layer = Callable[[int, int], nn.Module]  # (n_in, n_out) -> linear map
 
 
-STAGES = ("identity", "linear", "mlp")
+Stage = Literal["identity", "linear", "mlp"]
+Width = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 def _stage(kind: str, layer: Layer, n_in: int, n_out: int, dropout: float) -> tuple[nn.Module, int]:
@@ -99,26 +101,17 @@ def _stage(kind: str, layer: Layer, n_in: int, n_out: int, dropout: float) -> tu
 class StructuredSettings:
     """The three stages, each identity, linear or mlp (one layer, ReLU, dropout), and their widths."""
 
-    shared: str = "identity"
-    per_prototype: str = "mlp"
-    after: str = "identity"
-    shared_dim: int = 256
-    per_prototype_dim: int = 128
-    after_dim: int = 1024
-    dropout: float = 0.1
+    shared: Stage = "identity"
+    per_prototype: Stage = "mlp"
+    after: Stage = "identity"
+    shared_dim: Width = 256
+    per_prototype_dim: Width = 128
+    after_dim: Width = 1024
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     gates: bool = True  # one learnable factor per statistic, where the scaling `share-weighted` gives four of them
 
     def __post_init__(self) -> None:
-        for stage in ("shared", "per_prototype", "after"):
-            check_choice(stage, getattr(self, stage), STAGES)
-            check_whole(f"{stage}_dim", getattr(self, f"{stage}_dim"), 1, 1_000_000)
-        check_dropout(self.dropout)
-
-
-def check_dropout(dropout: float) -> None:
-    """Refuse a dropout outside of [0, 1)."""
-    if not 0 <= dropout < 1:
-        raise InputError(f"dropout: {dropout}, expected 0 to below 1")
+        check_fields(self)
 
 
 PAPER = {
@@ -210,22 +203,21 @@ def linear(shape: tuple[int, ...], n_outputs: int, bias: bool = True) -> nn.Modu
 def mlp(shape: tuple[int, ...], n_outputs: int, hidden: int | Sequence[int] = 512, dropout: float = 0.1) -> nn.Module:
     """One or more hidden layers on the flattened embedding."""
     widths = [_size(shape), *([hidden] if isinstance(hidden, int) else hidden)]
-    check_dropout(dropout)
     if len(widths) < 2 or min(widths) < 1:
         raise InputError(f"hidden: {hidden}, expected one or more layers of at least 1 unit")
+    if not 0 <= dropout < 1:
+        raise InputError(f"dropout: {dropout}, expected 0 to below 1")
     layers = [_stage("mlp", nn.Linear, a, b, dropout)[0] for a, b in pairwise(widths)]
     return Flat(nn.Sequential(*layers, nn.Linear(widths[-1], n_outputs)))
 
 
-def structured(
-    shape: tuple[int, ...], n_outputs: int, *, preset: StructuredSettings = StructuredSettings(), **options: Any
-) -> nn.Module:
-    """Structured head: one of the paper's presets, changed by options."""
+def _structured(preset: StructuredSettings, shape: tuple[int, ...], n_outputs: int, **options: Any) -> nn.Module:
+    """Structured head of a preset, changed by options."""
     return Structured(shape, n_outputs, replace(preset, **options))
 
 
 for _name, _preset in {"structured": StructuredSettings(), **PAPER}.items():
-    heads.register(_name, options=tuple(StructuredSettings.__dataclass_fields__))(partial(structured, preset=_preset))
+    heads.register(_name, options=tuple(StructuredSettings.__dataclass_fields__))(partial(_structured, _preset))
 
 
 def token_shape(columns: Columns) -> tuple[int, ...]:

@@ -3,7 +3,6 @@ r"""Losses as pure functions of tensors; each is a mean, independent of the size
 In survival losses `event` is True where the endpoint was observed, False where the patient was censored.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,14 +12,7 @@ from torch.nn import functional
 
 from panther.errors import InputError
 
-
-def cross_entropy(logits: Tensor, labels: Tensor, class_weights: Tensor | None = None) -> Tensor:
-    r"""Cross-entropy of logits (B, K) and labels (B,).
-
-    .. math:: -\frac{\sum_i w_{y_i} \log \mathrm{softmax}(l_i)_{y_i}}{\sum_i w_{y_i}}
-    """
-    weight = None if class_weights is None else class_weights.to(logits)
-    return functional.cross_entropy(logits, labels, weight=weight)
+TIES = ("efron", "breslow")
 
 
 def grade_log_probabilities(logits: Tensor) -> Tensor:
@@ -66,25 +58,14 @@ def cox(log_risk: Tensor, time: Tensor, event: Tensor, ties: str = "efron") -> T
     _, group, size = torch.unique_consecutive(time, return_inverse=True, return_counts=True)
     last = size.cumsum(0) - 1  # (G,): equal times share a risk set
     log_at_risk = torch.logcumsumexp(eta, 0)[last][group]  # (B,)
-    log_sum = log_at_risk + TIES[ties](eta, event, group, log_at_risk)
+    log_sum = log_at_risk
+    if ties == "efron":  # log(1 - l/d * sum_D e^eta / sum_R e^eta) of each event, 0 for the others
+        share = torch.zeros_like(eta).index_add(0, group, (eta - log_at_risk).exp() * event)[group]  # (B,), <= 1
+        number = torch.zeros_like(group).index_add(0, group, event.to(group))  # (G,), d
+        first = (number.cumsum(0) - number)[group]
+        rank = (event.cumsum(0) - 1 - first).clamp_min(0).to(eta)  # l = 0 ... d-1 among the events of the group
+        log_sum = log_at_risk + torch.log1p(-(rank / number[group].clamp_min(1)) * share * event)
     return (log_sum - eta)[event].mean()
-
-
-def _breslow(eta: Tensor, event: Tensor, group: Tensor, log_at_risk: Tensor) -> Tensor:
-    return torch.zeros_like(eta)
-
-
-def _efron(eta: Tensor, event: Tensor, group: Tensor, log_at_risk: Tensor) -> Tensor:
-    r"""log(1 - l/d * sum_D e^eta / sum_R e^eta) of each event, 0 for the others."""
-    share = torch.zeros_like(eta).index_add(0, group, (eta - log_at_risk).exp() * event)[group]  # (B,), <= 1
-    number = torch.zeros_like(eta).index_add(0, group, event.to(eta))[group].clamp_min(1)  # d
-    counted = event.cumsum(0)
-    first = torch.zeros_like(group).index_add(0, group, event.to(group)).cumsum(0)[group] - number.long()
-    rank = (counted - 1 - first).clamp_min(0).to(eta)  # l = 0 ... d-1 among the events of the group
-    return torch.log1p(-(rank / number) * share * event)
-
-
-TIES: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {"efron": _efron, "breslow": _breslow}
 
 
 def discrete_nll(logits: Tensor, time_bin: Tensor, event: Tensor, alpha: float = 0.5) -> Tensor:
@@ -157,9 +138,3 @@ def digitise(time: np.ndarray, edges: np.ndarray, on_edge: str = "later") -> np.
     """Bin 0 ... len(edges) of each time; a time on an edge belongs to the `later` bin or to the `earlier` one."""
     side: Any = {"later": "right", "earlier": "left"}[on_edge]
     return np.searchsorted(np.asarray(edges, np.float64), np.asarray(time, np.float64), side=side).astype(np.int64)
-
-
-def balanced_weights(labels: np.ndarray, n_classes: int) -> tuple[float, ...]:
-    r"""Class weights :math:`n / (K n_k)`: every class counts the same in the cross-entropy."""
-    counts: Any = np.bincount(labels, minlength=n_classes)
-    return tuple(float(w) for w in len(labels) / (n_classes * np.maximum(counts, 1)))

@@ -13,7 +13,7 @@ from panther.errors import InputError, listed
 from panther.mil import build_model, networks, revision
 from panther.models.blocks import Block, columns_of, needs_prototypes
 from panther.models.heads import PROBE, build_head, token_shape
-from panther.models.scaling import AnyScaler, Scaler, scaler_from_state, scaler_parts
+from panther.models.scaling import AnyScaler, scaler_from_state, scaler_parts
 from panther.models.settings import Named
 from panther.models.tasks import Task, load_task
 from panther.models.uncertainty import Uncertainty, load_uncertainty
@@ -240,7 +240,14 @@ def _assembled(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tenso
             network = build_head("linear", (len(columns),), task.n_outputs)
         else:
             network = build_head(head.name, token_shape(columns), task.n_outputs, head.options)
-    _load_weights(path, network, _under("network.", tensors))
+    weights = _under("network.", tensors)
+    expected, stored = (
+        {name: (t.shape, t.is_floating_point()) for name, t in state.items()}
+        for state in (network.state_dict(), weights)
+    )
+    if wrong := [name for name in {*expected, *stored} if expected.get(name) != stored.get(name)]:
+        raise InputError(f"{path}: the weights are not of the network it names (first: {min(wrong)}); {AGAIN}.")
+    network.load_state_dict(weights)
     return Model(method, head, task, network.eval(), blocks, scaler, trained, baseline, uncertainty)
 
 
@@ -260,17 +267,6 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def _load_weights(path: Path, network: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Load the weights of a network; those of another architecture are refused."""
-    expected, stored = (
-        {name: (t.shape, t.is_floating_point()) for name, t in state.items()}
-        for state in (network.state_dict(), weights)
-    )
-    if wrong := [name for name in {*expected, *stored} if expected.get(name) != stored.get(name)]:
-        raise InputError(f"{path}: the weights are not of the network it names (first: {min(wrong)}); {AGAIN}.")
-    network.load_state_dict(weights)
-
-
 def _scaler(path: Path, blocks: Sequence[Block], state: Mapping[str, Tensor], baseline: Tensor | None) -> AnyScaler:
     """Scaling from its tensors; shapes that do not fit the blocks are refused."""
     for name, is_missing in (("scaling", not state), ("mean embedding", baseline is None)):
@@ -285,16 +281,13 @@ def _scaler(path: Path, blocks: Sequence[Block], state: Mapping[str, Tensor], ba
         raise InputError(f"{path}: the file is damaged ({len(parts)} scalings for {len(widths)} blocks); {AGAIN}.")
     for (block, width), part in zip(widths, parts, strict=True):
         for name, tensor in part.state().items():
-            check_tensor(path, f"the scaling's {name}", tensor, _shape(name, block, part, width), AGAIN)
+            scaled = width if part.usual is None else width + block.basis.dim  # the slide's mean follows
+            shape: tuple[int | None, ...] = (scaled,)
+            if name.startswith("usual_") and isinstance(block.basis, Prototypes):
+                shape = tuple(block.basis.centroids.shape)
+            elif part.reduction is not None:
+                reduced = len(part.shift)
+                shape = {"reduction_mean": (width,), "reduction_basis": (width, reduced)}.get(name, (reduced,))
+            check_tensor(path, f"the scaling's {name}", tensor, shape, AGAIN)
     check_tensor(path, "the mean embedding", baseline, (sum(width for _, width in widths),), AGAIN)
     return scaler
-
-
-def _shape(name: str, block: Block, part: Scaler, width: int) -> tuple[int | None, ...]:
-    """Expected shape of a scaling's tensor for embeddings of this width."""
-    if name.startswith("usual_") and isinstance(block.basis, Prototypes):
-        return tuple(block.basis.centroids.shape)
-    if part.reduction is not None:
-        reduced = len(part.shift)
-        return {"reduction_mean": (width,), "reduction_basis": (width, reduced)}.get(name, (reduced,))
-    return (width if part.usual is None else width + block.basis.dim,)  # the slide's mean follows

@@ -41,33 +41,6 @@ def reads_patches(model: Model) -> bool:
     return model.scaler is None or any(block.method.name not in UNMADE for block in model.blocks)
 
 
-def _represent(
-    model: Model,
-    bags: Sequence[Openable],
-    vectors: Mapping[str, Sequence[Openable]],
-    clinic: pd.DataFrame | None,
-    work: Work,
-) -> tuple[list[str], np.ndarray, dict[str, str]]:
-    """Samples, their embeddings (n, D) and failures; precomputed vectors of a patient's slides are averaged."""
-    tables: list[tuple[Sequence[str], np.ndarray]] = []
-    failures: dict[str, str] = {}
-    for block in model.blocks:
-        names, x, failed = _rows_of(block, bags, vectors, clinic, work)
-        tables.append((names, x))
-        failures |= failed
-    if len(tables) == 1:
-        return list(names), np.asarray(x), failures
-    titles, known = [block.method.title for block in model.blocks], [set(names) for names, _ in tables]
-    for name in dict.fromkeys(name for names, _ in tables for name in names):
-        missing = [title for title, some in zip(titles, known, strict=True) if name not in some]
-        if missing and name not in failures:
-            failures[name] = f"{name}: has no {listed(missing)}, which the model reads; it is left out."
-    samples, x = join_rows(tables)
-    if not samples:
-        raise InputError(f"None of the samples has all that the model reads ({listed(titles)}).")
-    return samples, x, failures
-
-
 def with_new_sites(
     model: Model, bags: Sequence[Openable], table: ClinicalTable | None, work: Work = LOCAL
 ) -> tuple[Model, list[str]]:
@@ -100,16 +73,13 @@ def _rows_of(
         rows = clinic.loc[[name for name in samples if name in clinic.index]] if samples else clinic
         return list(rows.index), fitted.encode(rows).astype(np.float32), {}
     if block.method.name == PRECOMPUTED:
-        if _name(block) not in vectors:
-            raise InputError(f"The model reads vectors of {_name(block)!r}; they need `embeddings={_name(block)}=PATH`")
-        bags = vectors[_name(block)]
+        name = block.method.options["name"]
+        if name not in vectors:
+            raise InputError(f"The model reads vectors of {name!r}; they need `embeddings={name}=PATH`")
+        bags = vectors[name]
     method = made_by(block.method)
     table = embed_bags(bags, block.basis, method.name, method.options, work=work)
     return table.samples, table.vectors, table.failures
-
-
-def _name(block: Block) -> str:
-    return str(block.method.options["name"])
 
 
 RESAMPLES = 1000
@@ -244,7 +214,7 @@ def open_vectors(
     columns: Columns = USUAL,
 ) -> dict[str, Listing]:
     """Precomputed vectors of a model's input, by name; for a model of one kind of vectors alone ``features`` may be their path."""
-    names = [_name(block) for block in model.blocks if block.method.name == PRECOMPUTED]
+    names = [block.method.options["name"] for block in model.blocks if block.method.name == PRECOMPUTED]
     for name in embeddings:
         if name not in names:
             raise InputError(f"The model reads no vectors of {name!r}; {suggestion(name, names)}.")
@@ -333,7 +303,20 @@ def predict_bags(
 ) -> tuple[list[str], dict[str, np.ndarray], dict[str, str]]:
     """Samples, their predictions and failures; samples with features of another encoder fail."""
     if model.scaler is not None:
-        samples, x, failures = _represent(model, bags, vectors or {}, clinic, work)
+        tables: list[tuple[Sequence[str], np.ndarray]] = []
+        failures: dict[str, str] = {}
+        for block in model.blocks:
+            names, x, failed = _rows_of(block, bags, vectors or {}, clinic, work)
+            tables.append((names, x))
+            failures |= failed
+        titles, known = [block.method.title for block in model.blocks], [set(names) for names, _ in tables]
+        for name in dict.fromkeys(name for names, _ in tables for name in names):
+            missing = [title for title, some in zip(titles, known, strict=True) if name not in some]
+            if missing and name not in failures:
+                failures[name] = f"{name}: has no {listed(missing)}, which the model reads; it is left out."
+        samples, x = join_rows(tables)
+        if not samples:
+            raise InputError(f"None of the samples has all that the model reads ({listed(titles)}).")
         with torch.no_grad():
             blocks = [model.network(model.scaler(torch.from_numpy(x[i : i + 64].copy()))) for i in range(0, len(x), 64)]
         return samples, with_familiarity(model, model.task.predict(torch.cat(blocks)), x, model.scaler), failures

@@ -297,39 +297,7 @@ def cumulative(z: np.ndarray, labels: np.ndarray, n_classes: int, strength: floa
     almost 0.
     """
     present = np.unique(labels)
-    grade = np.searchsorted(present, labels)
-    fitted = _fitted(z, grade, len(present), strength)
-    beta = np.zeros((len(z), z.shape[2], n_classes - 1))
-    beta[:, :, 0] = fitted[:, len(present) - 1 :]
-    # the threshold between grades k and k + 1 is that between the adjacent present grades; before the first and after the last: far away
-    theta = fitted[:, : len(present) - 1]
-    position = np.searchsorted(present, np.arange(1, n_classes)) - 1  # of the threshold below grade k + 1
-    far = -ABSENT
-    padded = np.concatenate([np.full((len(z), 1), -far), theta, np.full((len(z), 1), far)], 1)
-    thresholds = padded[:, position + 1]  # (W, K - 1), not decreasing
-    bias = np.concatenate([-thresholds[:, :1], _inverse_softplus(np.diff(thresholds, axis=1))], 1)
-    return Coefficients(beta, bias)
-
-
-def _inverse_softplus(steps: np.ndarray) -> np.ndarray:
-    """Inverse of softplus; steps have a lower bound above 0."""
-    steps = np.maximum(steps, np.exp(ABSENT))
-    return steps + np.log(-np.expm1(-steps))
-
-
-def grade_likelihood(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Log-probability (W, m) of the true grades from a score and steps (W, m, K - 1), as of `grade_log_probabilities`."""
-    steps = np.logaddexp(0, outputs[..., 1:])
-    thresholds = np.concatenate([np.zeros((*steps.shape[:-1], 1)), np.cumsum(steps, -1)], -1)
-    eta = thresholds - outputs[..., :1]  # (W, m, K - 1): logit of P(y <= k)
-    below, above = -np.logaddexp(0, -eta), -np.logaddexp(0, eta)
-    width = np.log(-np.expm1(-steps))
-    each = np.concatenate([below[..., :1], above[..., :-1] + below[..., 1:] + width, above[..., -1:]], -1)
-    return np.maximum(each[:, np.arange(len(labels)), labels], ABSENT)
-
-
-def _fitted(z: np.ndarray, grade: np.ndarray, count: int, strength: float) -> np.ndarray:
-    """Thresholds, then coefficients (W, count - 1 + r)."""
+    grade, count = np.searchsorted(present, labels), len(present)
     edges, n = count - 1, z.shape[1]
     share = np.cumsum(np.bincount(grade, minlength=count))[:-1] / n
     start = np.zeros((len(z), edges + z.shape[2]))
@@ -361,7 +329,28 @@ def _fitted(z: np.ndarray, grade: np.ndarray, count: int, strength: float) -> np
         hessian += np.diag(np.maximum(penalty, 1e-10))
         return gradient, solve_positive(hessian, gradient[:, :, None])[:, :, 0]
 
-    return minimise(evaluate, newton_step, start)
+    fitted = minimise(evaluate, newton_step, start)  # thresholds, then coefficients (W, edges + r)
+    beta = np.zeros((len(z), z.shape[2], n_classes - 1))
+    beta[:, :, 0] = fitted[:, edges:]
+    # the threshold between grades k and k + 1 is that between the adjacent present grades; before the first and after the last: far away
+    theta = fitted[:, :edges]
+    position = np.searchsorted(present, np.arange(1, n_classes)) - 1  # of the threshold below grade k + 1
+    far = -ABSENT
+    padded = np.concatenate([np.full((len(z), 1), -far), theta, np.full((len(z), 1), far)], 1)
+    thresholds = padded[:, position + 1]  # (W, K - 1), not decreasing
+    steps = np.maximum(np.diff(thresholds, axis=1), np.exp(ABSENT))
+    return Coefficients(beta, np.concatenate([-thresholds[:, :1], steps + np.log(-np.expm1(-steps))], 1))  # softplus^-1
+
+
+def grade_likelihood(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Log-probability (W, m) of the true grades from a score and steps (W, m, K - 1), as of `grade_log_probabilities`."""
+    steps = np.logaddexp(0, outputs[..., 1:])
+    thresholds = np.concatenate([np.zeros((*steps.shape[:-1], 1)), np.cumsum(steps, -1)], -1)
+    eta = thresholds - outputs[..., :1]  # (W, m, K - 1): logit of P(y <= k)
+    below, above = -np.logaddexp(0, -eta), -np.logaddexp(0, eta)
+    width = np.log(-np.expm1(-steps))
+    each = np.concatenate([below[..., :1], above[..., :-1] + below[..., 1:] + width, above[..., -1:]], -1)
+    return np.maximum(each[:, np.arange(len(labels)), labels], ABSENT)
 
 
 def _log_between(u: np.ndarray, v: np.ndarray) -> np.ndarray:

@@ -57,13 +57,8 @@ def block_weightings(names: Sequence[str]) -> list[Weighting]:
         shares = [np.where(is_covariate, 1 - share, share / (len(names) - 1)) for share in SHARES]
         return [Weighting(is_covariate.astype(np.float64), NOTHING_ADDED), *_uniform(shares, 1 - NOTHING_ADDED)]
     optional = [name for name in names if name.startswith(OPTIONAL)]
-    if 0 < len(optional) < len(names):
-        return _with_optional(names, optional)
-    return _of_statistics(np.ones(len(names), bool))
-
-
-def _with_optional(names: Sequence[str], optional: Sequence[str]) -> list[Weighting]:
-    """Weightings without optional blocks, which have most of the prior, and with them."""
+    if not 0 < len(optional) < len(names):
+        return _of_statistics(np.ones(len(names), bool))
     required = np.array([name not in optional for name in names])
     choices = [[name == block for name in names] for block in optional]
     choices += [[name in optional for name in names]] if len(optional) > 1 else []
@@ -143,11 +138,6 @@ class Rotation:
     z: np.ndarray  # (n, r), of the training rows
     back: Callable[[np.ndarray], np.ndarray]  # coefficients (r, K) -> (D, K)
 
-    def of_unit_variance(self) -> "Rotation":
-        """The rows with a mean squared length of 1, to which penalties are relative."""
-        scale = np.sqrt(float((self.z**2).sum(1).mean())) or 1.0
-        return Rotation(self.z / scale, lambda beta: self.back(beta / scale))
-
 
 def fit_searched(x: np.ndarray, model: ProbeModel, search: Search) -> Probe:
     """Fit a model to rows (n, D): with the best penalty or, where blocks are weighed, averaged over penalties and weights.
@@ -158,22 +148,19 @@ def fit_searched(x: np.ndarray, model: ProbeModel, search: Search) -> Probe:
     x = np.asarray(x, np.float64)
     mean = x.mean(0)
     centred = x - mean
-    blocks = _varying_blocks(centred, search.blocks)
+    names = [] if search.blocks is None else list(dict.fromkeys(search.blocks.tolist()))
+    blocks = {str(name): np.flatnonzero(search.blocks == name) for name in names}
+    blocks = {name: columns for name, columns in blocks.items() if np.any(centred[:, columns])}  # that are not constant
     if len(blocks) < 2:
-        rotation = rotate(centred).of_unit_variance()
-        z = rotation.z[None]
+        rotation = rotate(centred)
+        # rows with a mean squared length of 1, to which penalties are relative
+        scale = np.sqrt(float((rotation.z**2).sum(1).mean())) or 1.0
+        z = rotation.z[None] / scale
         scores = _cross_validated(z, model, search)[0]
         strength = min(scores, key=scores.__getitem__) if scores else float(search.strengths[0])
         fitted = model.solve(z, np.arange(len(x)), strength)
-        weight = rotation.back(fitted.beta[0])
+        weight = rotation.back(fitted.beta[0] / scale)
         return Probe(weight, fitted.bias[0] - mean @ weight, strength, scores)
-    return _fit_averaged(centred, mean, blocks, model, search)
-
-
-def _fit_averaged(
-    centred: np.ndarray, mean: np.ndarray, blocks: dict[str, np.ndarray], model: ProbeModel, search: Search
-) -> Probe:
-    """Average of the models of all weightings of the blocks and all penalties."""
     weightings = block_weightings(list(blocks))
     if len(search.strengths) == 1:
         weightings = [Weighting(np.full(len(blocks), 1 / len(blocks)), 1.0)]  # nothing is cross-validated
@@ -247,14 +234,6 @@ def _principal(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         raise InputError("All training embeddings are equal, so nothing can be learnt from them.")
     root, vectors = np.sqrt(values[kept]), vectors[:, kept]
     return vectors * root, vectors / root
-
-
-def _varying_blocks(centred: np.ndarray, blocks: np.ndarray | None) -> dict[str, np.ndarray]:
-    """Columns of each block that is not constant."""
-    if blocks is None:
-        return {}
-    by_name = {str(name): np.flatnonzero(blocks == name) for name in dict.fromkeys(blocks.tolist())}
-    return {name: columns for name, columns in by_name.items() if np.any(centred[:, columns])}
 
 
 def _cross_validated(z: np.ndarray, model: ProbeModel, search: Search) -> list[dict[float, float]]:

@@ -15,12 +15,12 @@ Representations side by side are scaled separately, then to the same total varia
 """
 
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from inspect import signature
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,8 +28,8 @@ from torch import Tensor
 
 from panther.aggregators import mixture_columns
 from panther.cohort.covariates import COVARIATES
-from panther.errors import InputError
-from panther.models.blocks import Block, Columns, Reduction, fit_reduction
+from panther.errors import InputError, suggestion
+from panther.models.blocks import PCA, Block, Columns, Reduction, principal_components
 from panther.models.probes import OPTIONAL
 from panther.models.settings import Named
 from panther.registry import Nothing, Registry
@@ -157,19 +157,13 @@ class Scaler:
         )
 
 
-class Fits(Protocol):
-    """Settings of a scaling."""
-
-    def fit(self, x: Tensor | np.ndarray, columns: Columns | None = None) -> Scaler:
-        """Fit on training rows (n, D)."""
-
-
-scalers: Registry[Callable[..., Fits], Nothing] = Registry("scaling", Nothing)
+scalers: Registry[Callable[..., Scaler], Nothing] = Registry(
+    "scaling", Nothing
+)  # training rows (n, D), columns, *, settings
 
 
 @scalers.register("block")
-@dataclass(frozen=True)
-class BlockScaler:
+def by_block(x: Tensor | np.ndarray, columns: Columns | None = None) -> Scaler:
     r"""One number per statistic: the root mean square deviation over all columns of that statistic.
 
     .. math:: s_b^2 = \frac{1}{|b|} \sum_{j \in b} \mathrm{Var}_{train}(x_j)
@@ -177,78 +171,48 @@ class BlockScaler:
     Ratios within a block, between prototypes and between dimensions, are preserved. Without columns (unknown embeddings) the
     whole vector is one block.
     """
-
-    def fit(self, x: Tensor | np.ndarray, columns: Columns | None = None) -> Scaler:
-        """Fit on training rows (n, D)."""
-        mean, variance = moments(x)
-        return _scaler(mean, _block_variance(variance, columns))
+    mean, variance = moments(x)
+    return _scaler(mean, _mean_of_each(variance, _statistics(columns, len(variance))[0]))
 
 
 @scalers.register("balanced")
-@dataclass(frozen=True)
-class BalancedScaler:
+def balanced(
+    x: Tensor | np.ndarray, columns: Columns | None = None, read: Callable[[Tensor], Tensor] | None = None
+) -> Scaler:
     r"""One number per statistic, such that every statistic has the same total variance, for any number of columns.
 
     .. math:: s_b^2 = \frac{B}{D} \sum_{j \in b} \mathrm{Var}_{train}(x_j)
 
     with B statistics and D columns. C proportions weigh as much as C d means; with `block` they are few among 2 d times as many numbers of
-    the same size. Statistics of one kind (`tail_share`, `tail_mean`) count as one.
+    the same size. Statistics of one kind (`tail_share`, `tail_mean`) count as one. ``columns`` are those after ``read``.
     """
-
-    def fit(self, x: Tensor | np.ndarray, columns: Columns | None = None) -> Scaler:
-        """Fit on training rows (n, D)."""
-        return _balanced(*moments(x), columns)
+    mean, variance = moments(x, read)
+    member, names = _statistics(columns, len(variance))
+    kinds = sorted({kind_of(name) for name in names})
+    kind = torch.tensor([kinds.index(kind_of(name)) for name in names])[member]
+    size = torch.bincount(kind)
+    return _scaler(mean, _mean_of_each(variance, member) * (size * len(size) / size.sum())[kind])
 
 
 @scalers.register("share-weighted")
-@dataclass(frozen=True)
-class ShareWeightedScaler:
+def share_weighted(x: Tensor | np.ndarray, columns: Columns | None = None, *, weigh: bool = True) -> Scaler:
     r"""Share-weighted mixtures (:mod:`panther.models.scaling`), four statistics of the same total variance.
 
-    Other embeddings (other methods; the readouts wa, top, bottom) are scaled by `balanced`.
+    Other embeddings (other methods; the readouts wa, top, bottom) are scaled by `balanced`. With ``weigh`` a probe weighs the statistics by
+    inner cross-validation.
     """
-
-    weigh: bool = True  # whether a probe weighs the statistics by inner cross-validation
-
-    def fit(self, x: Tensor | np.ndarray, columns: Columns | None = None) -> Scaler:
-        """Fit on training rows (n, D)."""
-        shape = mixture_shape(columns)
-        if shape is None:
-            return BalancedScaler().fit(x, columns)
-        usual = usual_mixture(_blocks(x), *shape)
-        read = _balanced(*moments(x, partial(share_weighted_coordinates, usual=usual)), share_weighted_columns(*shape))
-        return Scaler(read.shift, read.scale, UsualMixture(*(t.float() for t in usual)), self.weigh)
-
-
-@scalers.register("coordinate")
-@dataclass(frozen=True)
-class CoordinateScaler:
-    r"""Deviation of each coordinate, shrunk towards its block's: :math:`s_j^2 = (1-\lambda) \mathrm{Var}(x_j) + \lambda s_b^2`."""
-
-    shrinkage: float = 0.5  # lambda: 0 is plain standardisation, 1 is `block`
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.shrinkage <= 1:
-            raise InputError(f"shrinkage: {self.shrinkage}, expected 0 (plain standardisation) to 1 (by block)")
-
-    def fit(self, x: Tensor | np.ndarray, columns: Columns | None = None) -> Scaler:
-        """Fit on training rows (n, D), with a warning."""
-        warnings.warn(
-            "Scaling every coordinate lets nearly absent prototypes explode; compare with 'block'.", stacklevel=2
-        )
-        mean, variance = moments(x)
-        block = _block_variance(variance, columns)
-        return _scaler(mean, (1 - self.shrinkage) * variance + self.shrinkage * block)
+    shape = mixture_shape(columns)
+    if shape is None:
+        return balanced(x, columns)
+    usual = usual_mixture(_blocks(x), *shape)
+    read = balanced(x, share_weighted_columns(*shape), partial(share_weighted_coordinates, usual=usual))
+    return replace(read, usual=UsualMixture(*(t.float() for t in usual)), weigh=weigh)
 
 
 @scalers.register("none")
-@dataclass(frozen=True)
-class NoScaler:
+def unscaled(x: Tensor | np.ndarray, columns: Columns | None = None) -> Scaler:
     """Embeddings as they are."""
-
-    def fit(self, x: Tensor | np.ndarray, columns: Columns | None = None) -> Scaler:
-        """Nothing to fit."""
-        return Scaler(torch.zeros(x.shape[1]), torch.ones(x.shape[1]))
+    return Scaler(torch.zeros(x.shape[1]), torch.ones(x.shape[1]))
 
 
 def moments(x: Tensor | np.ndarray, read: Callable[[Tensor], Tensor] | None = None) -> tuple[Tensor, Tensor]:
@@ -279,25 +243,13 @@ def _mean(x: Tensor | np.ndarray, blocks: Iterable[Tensor]) -> Tensor:
     return mean
 
 
-def build_scaler(name: str, options: Mapping[str, Any] | None = None) -> Fits:
-    """Scaling of that name."""
-    try:
-        return scalers[name](**(options or {}))
-    except TypeError as error:
-        raise InputError(f"scaling {name!r}: {error}") from error
-
-
-def _balanced(mean: Tensor, variance: Tensor, columns: Columns | None) -> Scaler:
-    """Scaling with the same total variance of every kind of statistic."""
-    member, names = _statistics(columns, len(variance))
-    kinds = sorted({kind_of(name) for name in names})
-    kind = torch.tensor([kinds.index(kind_of(name)) for name in names])[member]
-    size = torch.bincount(kind)
-    return _scaler(mean, _mean_of_each(variance, member) * (size * len(size) / size.sum())[kind])
-
-
-def _block_variance(variance: Tensor, columns: Columns | None) -> Tensor:
-    return _mean_of_each(variance, _statistics(columns, len(variance))[0])
+def build_scaler(name: str, options: Mapping[str, Any] | None = None) -> Callable[..., Scaler]:
+    """Scaling of that name, a function of training rows (n, D) and their columns."""
+    known = [option for option, p in signature(scalers[name]).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    for option in options or {}:
+        if option not in known:
+            raise InputError(f"The scaling {name!r} has no setting {option!r}; {suggestion(option, known)}")
+    return partial(scalers[name], **(options or {}))
 
 
 def _mean_of_each(variance: Tensor, member: Tensor) -> Tensor:
@@ -406,15 +358,15 @@ def fit_scaler(scaling: Named, x: Tensor | np.ndarray, blocks: Sequence[Block]) 
 
 def fit_parts(scaling: Named, x: Tensor | np.ndarray, parts: Sequence[Part]) -> AnyScaler:
     """Scaling of training rows (n, D) of these parts side by side; parts with a reduction are reduced first."""
-    fits, fitted, start = build_scaler(scaling.name, scaling.options), [], 0
+    fit, fitted, start = build_scaler(scaling.name, scaling.options), [], 0
     for part in parts:
         rows, start = x[:, start : start + len(part.columns)], start + len(part.columns)
-        reduction = fit_reduction(part.method, rows)
-        if reduction is None:
-            fitted.append(fits.fit(rows, part.columns))
+        if part.method.name != PCA:
+            fitted.append(fit(rows, part.columns))
         else:
+            reduction = principal_components(rows, **part.method.options)
             reduced = reduction(torch.as_tensor(np.asarray(rows)).float())
-            fitted.append(replace(fits.fit(reduced), reduction=reduction))
+            fitted.append(replace(fit(reduced), reduction=reduction))
     if len(fitted) == 1:
         return fitted[0]
     if scaling.name != "none":

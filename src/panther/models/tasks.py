@@ -3,8 +3,8 @@
 Everything that a task learns (classes, time bins, units) is fixed by `fit` on the training target alone. A task is a frozen value
 that can be written as plain settings and restored from them.
 
-Regression is standardised: the network predicts (value - mean) / standard deviation of the training part, so that learning rates and Huber's
-threshold mean the same for a percentage and for a count of cells; predictions are in the units of the table.
+Regression is standardised: the network predicts (value - mean) / standard deviation of the training part, so that learning rates mean the same
+for a percentage and for a count of cells; predictions are in the units of the table.
 """
 
 import warnings
@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from panther.cohort.outcomes import natural_order
 from panther.cohort.targets import Classes, Kind, Labels, Survival, Target, Values
-from panther.errors import InputError, check_choice, check_number, listed
+from panther.errors import InputError, check_choice, listed
 from panther.evaluation import metrics, survival_metrics
 from panther.models import losses
 from panther.models.blocks import trial
@@ -144,10 +144,8 @@ def loss_names(kind: Kind | None = None) -> list[str]:
 
 def check_loss(name: str, options: Mapping[str, Any], kind: Kind) -> None:
     """Refuse an unknown loss, a loss for another kind of target, and unknown settings."""
-    # the length of class weights is checked when the classes are known
-    checked = {k: v for k, v in options.items() if not (k == "class_weights" and isinstance(v, (list, tuple)))}
     with trial():
-        fit_task(name, _EXAMPLES[kind], **checked)
+        fit_task(name, _EXAMPLES[kind], **options)
 
 
 def load_task(settings: Mapping[str, Any]) -> Task:
@@ -167,20 +165,17 @@ class ClassTask(Task):
     output: ClassVar[str] = "probabilities"
 
     @classmethod
-    def fit(cls, target: Classes, class_weights: Any = None) -> Self:  # type: ignore[override]
-        """Classes of the training part; `class_weights` may be "balanced" or one number per class."""
+    def fit(cls, target: Classes, class_weights: str | None = None) -> Self:  # type: ignore[override]
+        """Classes of the training part; with `class_weights` "balanced" every class counts the same in the loss."""
         counts, names = target.counts(), tuple(target.names)
         if target.only_class() is not None or not len(target):
             raise InputError(f"All training samples have one class ({target.only_class()}), expected at least two")
         if absent := [name for name, count in counts.items() if count == 0]:
             raise InputError(f"No training sample has the class {listed(absent)}; split stratified, or leave it out")
-        if class_weights == "balanced":
-            class_weights = losses.balanced_weights(target.labels, len(names))
-        elif isinstance(class_weights, str) or (
-            class_weights is not None and (len(class_weights) != len(names) or min(class_weights) <= 0)
-        ):
-            raise InputError(f"class_weights: {class_weights!r}, expected 'balanced' or {len(names)} positive numbers")
-        return cls(names, None if class_weights is None else tuple(map(float, class_weights)))
+        if class_weights is None:
+            return cls(names)
+        check_choice("class_weights", class_weights, ("balanced",))
+        return cls(names, tuple(len(target) / (len(names) * count) for count in counts.values()))
 
     def encode(self, target: Classes) -> dict[str, Tensor]:
         """`label` (n,), in the training part's order of classes."""
@@ -197,9 +192,10 @@ class ClassTask(Task):
         """Classes of a batch."""
         return Classes(self.names, batch["label"].cpu().numpy())
 
-    def weights(self) -> Tensor | None:
-        """Weights of the classes (K,); None where all are 1."""
-        return None if self.class_weights is None else torch.tensor(self.class_weights)
+    def cross_entropy(self, log_probabilities: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        r"""Cross-entropy of logits (B, K), weighted by class: :math:`-\sum_i w_{y_i} \log \mathrm{softmax}(l_i)_{y_i} / \sum_i w_{y_i}`."""
+        weight = None if self.class_weights is None else log_probabilities.new_tensor(self.class_weights)
+        return functional.cross_entropy(log_probabilities, batch["label"], weight=weight)
 
     def columns(self, prediction: Prediction) -> dict[str, Any]:
         """`predicted`, the likeliest class, and `probability_<class>`."""
@@ -228,7 +224,7 @@ class Classification(ClassTask):
 
     def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Cross-entropy."""
-        return losses.cross_entropy(logits, batch["label"], self.weights())
+        return self.cross_entropy(logits, batch)
 
     def predict(self, logits: Tensor) -> dict[str, np.ndarray]:
         """`probabilities` (n, K)."""
@@ -250,7 +246,7 @@ class Grades(ClassTask):
 
     def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Negative log-likelihood of the grades."""
-        return losses.cross_entropy(losses.grade_log_probabilities(logits), batch["label"], self.weights())
+        return self.cross_entropy(losses.grade_log_probabilities(logits), batch)
 
     def predict(self, logits: Tensor) -> dict[str, np.ndarray]:
         """`probabilities` (n, K)."""
@@ -419,23 +415,25 @@ def check_survival(target: Survival) -> None:
         raise InputError(f"None of the {len(target)} training patients has an event; check the column (1 = censored?)")
 
 
+@tasks.register("mse", target=Values, options=())
 @dataclass(frozen=True)
-class ValueTask(Task):
-    """Base of regression."""
+class SquaredError(Task):
+    """Regression by the mean squared error."""
 
     mean: float  # of the training part
     scale: float  # its standard deviation
+    name: ClassVar[str] = "mse"
     kind: ClassVar[Kind] = "regression"
     output: ClassVar[str] = "value"
     names = ("value",)
 
     @classmethod
-    def fit(cls, target: Values, **options: Any) -> Self:
+    def fit(cls, target: Values) -> Self:  # type: ignore[override]
         """Mean and standard deviation of the training part; constant values are refused."""
         values = np.asarray(target.values, np.float64)
         if values.std() == 0:
             raise InputError(f"All {len(values)} training samples have the value {values[0]:g}, expected several")
-        return cls(float(values.mean()), float(values.std()), **options)
+        return cls(float(values.mean()), float(values.std()))
 
     def encode(self, target: Values) -> dict[str, Tensor]:
         """`value` (n,), in the units of the table."""
@@ -445,9 +443,9 @@ class ValueTask(Task):
         """Values of a batch."""
         return Values(batch["value"].cpu().numpy())
 
-    def standardised(self, batch: Mapping[str, Tensor], like: Tensor) -> Tensor:
-        """Standardised values of a batch (B,)."""
-        return ((batch["value"] - self.mean) / self.scale).to(like)
+    def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        """Squared error in units of the training variance."""
+        return functional.mse_loss(logits.reshape(-1), ((batch["value"] - self.mean) / self.scale).to(logits))
 
     def predict(self, logits: Tensor) -> dict[str, np.ndarray]:
         """`value` (n,), in the units of the table."""
@@ -465,36 +463,11 @@ class ValueTask(Task):
 
     def metrics(self, prediction: Prediction, target: Values, reference: Reference = None) -> dict[str, float]:
         """The metrics of `judge`, and the root mean square error."""
-        rmse = metrics.root_mean_square_error(target.values, prediction["value"])
-        return {**super().metrics(prediction, target), "rmse": float(rmse)}
-
-
-@tasks.register("mse", target=Values, options=())
-@dataclass(frozen=True)
-class SquaredError(ValueTask):
-    """Mean squared error."""
-
-    name: ClassVar[str] = "mse"
-
-    def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-        """Squared error in units of the training variance."""
-        return functional.mse_loss(logits.reshape(-1), self.standardised(batch, logits))
-
-
-@tasks.register("huber", target=Values, options=("delta",))
-@dataclass(frozen=True)
-class HuberError(ValueTask):
-    """Huber's loss: squared where errors are small, absolute where they are large."""
-
-    delta: float = 1.0  # in training standard deviations: larger errors count linearly
-    name: ClassVar[str] = "huber"
-
-    def __post_init__(self) -> None:
-        check_number("delta", self.delta, 0, above=True)
-
-    def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-        """Huber's loss in units of the training variance."""
-        return functional.huber_loss(logits.reshape(-1), self.standardised(batch, logits), delta=self.delta)
+        squares = (target.values - prediction["value"]) ** 2
+        return {
+            **super().metrics(prediction, target),
+            "rmse": float(np.sqrt(squares.mean())) if len(squares) else np.nan,
+        }
 
 
 @tasks.register("binary-cross-entropy", target=Labels, options=())

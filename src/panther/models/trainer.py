@@ -76,7 +76,7 @@ class ArraySource:
         for start in range(0, len(rows), BLOCK):
             block = self._read(rows[start : start + BLOCK])
             if is_rowwise and block[0].nbytes * len(rows) <= HELD_BYTES:
-                held.append(self._scaled(block))
+                held.append(scaler(block) if scaler else block)
         self._held = torch.cat(held) if held else None
 
     def in_order(self) -> "ArraySource":
@@ -94,16 +94,17 @@ class ArraySource:
         if self.shuffle:
             order = torch.randperm(len(order), generator=torch.Generator().manual_seed(mixed_seed(seed, epoch)))
         for chosen in order.split(self.batch_size):
-            x = self._scaled(self._read(self.rows[chosen.numpy()])) if self._held is None else self._held[chosen]
+            if self._held is not None:
+                x = self._held[chosen]
+            else:
+                x = self._read(self.rows[chosen.numpy()])
+                x = self.scaler(x) if self.scaler else x
             yield {"x": x}, {k: v[chosen] for k, v in self.target.items()}
 
     def _read(self, rows: np.ndarray) -> Tensor:
         if isinstance(self.x, Tensor):
             return self.x[torch.as_tensor(rows)].float()
         return torch.as_tensor(np.asarray(self.x[rows], dtype=np.float32))
-
-    def _scaled(self, x: Tensor) -> Tensor:
-        return x if self.scaler is None else self.scaler(x)
 
 
 def mixed_seed(seed: int, epoch: int) -> int:
@@ -128,7 +129,9 @@ def fit(
     val: BatchSource | None = None,
     track: Track = untracked,
 ) -> Fitted:
-    """Train ``model``; it ends with the parameters of the last epoch or of the best one on ``val`` (`settings.keep`).
+    """Train ``model`` by AdamW (Loshchilov and Hutter 2019).
+
+    It ends with the parameters of the last epoch or of the best one on ``val`` (`settings.keep`).
 
     Parameters
     ----------
@@ -140,13 +143,20 @@ def fit(
     settings = settings.for_batches(len(batches))
     device = torch.device(settings.device)
     model.to(device)
-    optimiser = _optimiser(model, settings)
+    groups: dict[float, list[nn.Parameter]] = {}
+    for name, p in model.named_parameters():  # without `decay_biases`, biases and gains do not decay
+        free = not settings.decay_biases and (p.ndim < 2 or name.endswith("bias"))
+        if p.requires_grad:
+            groups.setdefault(0.0 if free else settings.weight_decay, []).append(p)
+    optimiser = torch.optim.AdamW([{"params": p, "weight_decay": decay} for decay, p in groups.items()], fused=True)
     history: list[dict[str, float]] = []
     best, best_epoch, best_state = math.inf, -1, model.state_dict()
     for epoch in track(range(settings.epochs), "training", settings.epochs):
         row = {"epoch": float(epoch), **_train_epoch(model, batches, task, settings, optimiser, epoch)}
         if val is not None:
-            row |= _validated(model, val, task, settings)
+            logits, batch = predict_logits(model, val, settings)  # all at once: the Cox loss depends on the batch
+            scores = {"loss": float(task.loss(logits, batch)), **task.metrics(task.predict(logits), task.decode(batch))}
+            row |= {f"val_{name}": value for name, value in scores.items()}
             if row["val_loss"] < best:  # never of NaN
                 best, best_epoch = row["val_loss"], epoch
                 best_state = {k: v.detach().cpu().clone() for k, v in model.state_dict().items()}
@@ -162,16 +172,6 @@ def fit(
         model.load_state_dict(best_state)
         return Fitted(model.eval(), history, best_epoch)
     return Fitted(model.eval(), history, len(history) - 1)
-
-
-def _optimiser(model: nn.Module, settings: TrainSettings) -> torch.optim.AdamW:
-    """AdamW (Loshchilov and Hutter 2019); without `decay_biases`, biases and gains do not decay."""
-    groups: dict[float, list[nn.Parameter]] = {}
-    for name, p in model.named_parameters():
-        free = not settings.decay_biases and (p.ndim < 2 or name.endswith("bias"))
-        if p.requires_grad:
-            groups.setdefault(0.0 if free else settings.weight_decay, []).append(p)
-    return torch.optim.AdamW([{"params": p, "weight_decay": decay} for decay, p in groups.items()], fused=True)
 
 
 def _train_epoch(
@@ -252,13 +252,6 @@ def logits_of(outputs: Any) -> Tensor:
 def to_device(values: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
     """Values with their tensors on a device."""
     return {k: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v for k, v in values.items()}
-
-
-def _validated(model: nn.Module, val: BatchSource, task: Task, settings: TrainSettings) -> dict[str, float]:
-    """Loss and metrics of the whole validation part at once: the Cox loss depends on the batch."""
-    logits, batch = predict_logits(model, val, settings)
-    scores = {"loss": float(task.loss(logits, batch)), **task.metrics(task.predict(logits), task.decode(batch))}
-    return {f"val_{name}": value for name, value in scores.items()}
 
 
 def _precision(settings: TrainSettings) -> AbstractContextManager[Any]:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from panther.models.fitting import FittedModel, Parts
     from panther.models.model import Model
 
-SLIGHT = 1.1  # temperatures up to this, or down to its inverse, change little
 TENSORS = ("mean", "basis", "variance", "distances")  # of the cloud
 Positive = Annotated[float, Field(gt=0, strict=True, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)]
@@ -56,17 +55,9 @@ class Calibration:
     patients: int  # held out for it
     source: str  # of these patients
 
-    def probabilities(self, raw: np.ndarray) -> np.ndarray:
-        """Calibrated probabilities (n, K)."""
-        return tempered(raw, self.temperature)
-
     def sentence(self) -> str:
         """The calibration in words."""
-        t = self.temperature
-        verdict = (
-            "they were too extreme" if t > SLIGHT else "they were too moderate" if t < 1 / SLIGHT else "hardly changed"
-        )
-        return f"Probabilities calibrated on {self.patients} {self.source}: temperature {t:.2f}, {verdict}."
+        return f"Probabilities calibrated on {self.patients} {self.source}: temperature {self.temperature:.2f} (above 1: they were too extreme)."
 
 
 @dataclass(frozen=True)
@@ -170,8 +161,17 @@ def fit_uncertainty(
     parts, prototypes, reasons = fitted.parts, fitted.model.prototypes, []
     calibrator, cloud = None, None
     if isinstance(parts.targets["train"], (Classes, Values)):
+        part = "val" if "val" in parts.ids else "train"
+        patients = np.array([parts.patients[name] for name in parts.ids[part]])
         try:
-            calibrator = _held_out_calibrator(fitted, refit, folds, by_class)
+            if part == "val":
+                prediction, source = fitted.predict("val"), VALIDATION
+            elif folds < 2:
+                raise InputError("No patient was held out of the training; `calibrate=5` holds out folds.")
+            else:
+                prediction = _out_of_fold(parts, refit, folds, patients)
+                source = f"training patients, each held out of one of {folds} inner folds"
+            calibrator = fit_calibrator(fitted.model.task, prediction, parts.targets[part], patients, source, by_class)
         except InputError as error:  # too few patients, or a class that only one fold has
             reasons.append(f"The predictions are not calibrated. {error}")
     try:
@@ -180,25 +180,6 @@ def fit_uncertainty(
         reasons.append(f"The familiarity of new samples is unknown. {error}")
     reach = None if prototypes is None else prototypes.diagnostics.get("reach")
     return Uncertainty(calibrator, cloud, reach, tuple(reasons))
-
-
-def _held_out_calibrator(
-    fitted: "FittedModel", refit: "Callable[[Parts], FittedModel]", folds: int, by_class: bool
-) -> Calibrator:
-    """Calibrator from the validation part, or from inner folds of the training part where there is none."""
-    parts = fitted.parts
-    part = "val" if "val" in parts.ids else "train"
-    patients = np.array([parts.patients[name] for name in parts.ids[part]])
-    if part == "val":
-        prediction, source = fitted.predict("val"), VALIDATION
-    elif folds < 2:
-        raise InputError(
-            "No patient was held out of the training; use `calibrate=5`, or splits with a validation part."
-        )
-    else:
-        prediction = _out_of_fold(parts, refit, folds, patients)
-        source = f"training patients, each held out of one of {folds} inner folds"
-    return fit_calibrator(fitted.model.task, prediction, parts.targets[part], patients, source, by_class)
 
 
 def _out_of_fold(
@@ -212,8 +193,9 @@ def _out_of_fold(
         if isinstance(target, Classes):
             for label in np.setdiff1d(target.labels, target.labels[members["train"]]):
                 few = len(np.unique(patients[target.labels == label]))
-                count = f"{few} patient{'' if few == 1 else 's'}"
-                raise InputError(f"The class {target.names[label]} has {count}, too few for {folds} inner folds")
+                raise InputError(
+                    f"The class {target.names[label]} has {few} patients, expected more for {folds} inner folds"
+                )
         ids = {part: tuple(names[chosen].tolist()) for part, chosen in members.items()}
         targets = {part: target.take(chosen) for part, chosen in members.items()}
         predictions.append(refit(replace(parts, ids=ids, targets=targets)).predict("held_out"))
@@ -263,7 +245,7 @@ def uncertainty_columns(
     calibrator, cloud = model.uncertainty.calibrator, model.uncertainty.cloud
     if isinstance(calibrator, Calibration):
         names = model.task.names
-        p = calibrator.probabilities(predictions["probabilities"])
+        p = tempered(predictions["probabilities"], calibrator.temperature)
         columns = {f"calibrated_{name}": p[:, k] for k, name in enumerate(names)}
         sets = [[names[k] for k in np.flatnonzero(row)] for row in prediction_sets(p, calibrator.threshold)]
         columns["prediction_set"] = ["; ".join(classes) for classes in sets]

@@ -1,6 +1,7 @@
 """Centring: the mean of every slide, or of every site's slides, moved onto that of the training slides before prototypes see them."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -104,24 +105,19 @@ def align(
     diagnostics: dict[str, Any] = {"slides": len(x)}
     alignment = Alignment("slide", _as_tensor(x.mean(0)))
     if centre == "site":
-        alignment, diagnostics["sites"] = _by_site(x, list(by_name), sites)
+        if sites is None:
+            raise InputError("table: is missing; centring by site requires a table with a site column")
+        names, site, count = np.unique(sites.of_all(list(by_name)), return_inverse=True, return_counts=True)
+        shift = np.eye(len(names))[site].T @ x / count[:, None] - x.mean(0)
+        site_names = tuple(map(str, names))
+        # every sample of these sites that the table names: a slide that comes later belongs to a site all the same
+        members = {name: site_of for name, site_of in sorted(sites.of.items()) if site_of in site_names}
+        alignment = Alignment("site", alignment.mean, site_names, _as_tensor(shift), members, len(site_names))
+        diagnostics["sites"] = {name: {"slides": int(n)} for name, n in zip(site_names, count, strict=True)}
     contents = {name: m.content for name, m in by_name.items()}
     # what cannot be read, or is not finite, is reported where patches are drawn; it need not be moved for that
     moved = [AlignedRef(bag, alignment.move_of(bag.sample, bag.sample)) if bag in means else bag for bag in bags]
     return AlignedBags(moved, alignment, contents, diagnostics)
-
-
-def _by_site(x: np.ndarray, samples: Sequence[str], sites: Sites | None) -> tuple[Alignment, dict[str, Any]]:
-    """Shift of every site, as a mean of slides (n, d), and how many slides each has."""
-    if sites is None:
-        raise InputError("table: is missing; centring by site requires a table with a site column")
-    names, site, count = np.unique(sites.of_all(samples), return_inverse=True, return_counts=True)
-    shift = np.eye(len(names))[site].T @ x / count[:, None] - x.mean(0)
-    site_names = tuple(map(str, names))
-    # every sample of these sites that the table names: a slide that comes later belongs to a site all the same
-    members = {name: site_of for name, site_of in sorted(sites.of.items()) if site_of in site_names}
-    alignment = Alignment("site", _as_tensor(x.mean(0)), site_names, _as_tensor(shift), members, len(site_names))
-    return alignment, {name: {"slides": int(n)} for name, n in zip(site_names, count, strict=True)}
 
 
 def add_sites(
@@ -138,7 +134,12 @@ def add_sites(
     if isinstance(sites, ClinicalTable):
         sites = sites_by(sites)
     new = [bag for bag in bags if sites.of.get(bag.sample, alignment.sites[0]) not in alignment.sites]
-    means = slide_means([bag for bag in new if _fits(prototypes, bag)], work) if new else {}
+    suitable = []
+    for bag in new:
+        with suppress(InputError):  # the reason is reported where it is embedded
+            prototypes.check(bag.open())
+            suitable.append(bag)
+    means = slide_means(suitable, work) if suitable else {}
     notes = []
     for site in sorted({sites.of[bag.sample] for bag in means}):
         x = np.stack([m.mean for bag, m in means.items() if sites.of[bag.sample] == site])
@@ -154,15 +155,6 @@ def add_sites(
         )
     alignment = replace(alignment, members=dict(sorted({**alignment.members, **held}.items())))
     return replace(prototypes, alignment=alignment), notes
-
-
-def _fits(prototypes: Prototypes, bag: Openable) -> bool:
-    """Whether a bag suits these prototypes; the reason why not is reported where it is embedded."""
-    try:
-        prototypes.check(bag.open())
-    except InputError:
-        return False
-    return True
 
 
 def slide_means(bags: Sequence[Openable], work: Work) -> dict[Openable, SlideMean]:

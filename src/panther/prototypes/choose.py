@@ -147,7 +147,12 @@ def compare_numbers(
     scores: dict[int, CandidateScores] = {}
     for c in work.track(grid, "comparing numbers of prototypes", len(grid)):
         scores[c] = judge(c, cohort)
-    beside = _beside(grid, recommend(scores, cohort).recommended)
+    # from the grid's next smaller to its second larger, thinned if they are many. Two steps up, as prototypes may fail to come back at one
+    # number (four of five tissues, one of them cut in two) and come back at the next
+    place = grid.index(recommend(scores, cohort).recommended)
+    low, high = grid[max(place - 1, 0)], grid[min(place + 2, len(grid) - 1)]
+    inside = [c for c in range(low + 1, high) if c not in grid]
+    beside = inside[:: max(1, math.ceil(len(inside) / FINE))]
     for c in work.track(beside, "comparing numbers of prototypes", len(beside)):
         scores[c] = judge(c, cohort)
     return replace(recommend(scores, cohort), failures=dict(patches.failures))
@@ -163,17 +168,6 @@ def _units(owner: Tensor, names: Sequence[str], patients: Mapping[str, str] | No
         return units, "slides" if patients is None else "patients"
     order = torch.randperm(len(owner), generator=torch.Generator().manual_seed(seed))
     return order % min(SLIDE_PARTS, len(owner)), PARTS
-
-
-def _beside(grid: Sequence[int], recommended: int) -> list[int]:
-    """All numbers about the recommended one, thinned if they are many: from the grid's next smaller to its second larger.
-
-    Two steps up, as prototypes may fail to come back at one number (four of five tissues, one of them cut in two) and come back at the next.
-    """
-    place = grid.index(recommended)
-    low, high = grid[max(place - 1, 0)], grid[min(place + 2, len(grid) - 1)]
-    inside = [c for c in range(low + 1, high) if c not in grid]
-    return inside[:: max(1, math.ceil(len(inside) / FINE))]
 
 
 @dataclass(frozen=True)
@@ -196,64 +190,50 @@ class _Model:
 
 def judge(c: int, cohort: _Cohort) -> CandidateScores:
     """All criteria for one C: two fits for each halving, each judged on the half it never saw; and one fit with another seed."""
-    scores = [_judge_halves(c, cohort, number) for number in range(len(cohort.halvings))]
+    x, explained, back, adjusted_rand, bic, log_density = cohort.x, [], [], [], [], []
+    parameters = c * x.shape[1] + c  # centroids, shares that add up to one, and one variance
+    first_fits = []
+    for number, rows in enumerate(cohort.halvings):
+        models = _fit([x[half] for half in rows], c, cohort.seed + number, cohort.restarts)
+        first_fits.append(models[0])
+        distances = [model.distances(x) for model in models]  # (N, C) each
+        unseen = torch.empty(len(x), dtype=torch.float64)  # log-density of each patch by the fit that never saw it
+        left, whole, criteria = 0.0, 0.0, []
+        for model, table, seen, other in zip(models, distances, rows, reversed(rows), strict=True):
+            unseen[other] = model.log_density(table[other])
+            fit = -2 * float(model.log_density(table[seen]).mean())
+            criteria.append(fit + parameters * math.log(len(seen)) / len(seen))
+            left += float(table[other].amin(-1).sum())
+            whole += float(
+                squared_distances(x[other], model.origin.unsqueeze(0), model.origin).sum(dtype=torch.float64)
+            )
+        labels = [table.argmin(-1) for table in distances]
+        log_density.append(unseen)
+        explained.append(1 - left / whole if whole > 0 else 0.0)  # about the mean of the other half
+        back.append(float((overlaps(labels[0], labels[1], c) >= COMES_BACK).sum()))
+        adjusted_rand.append(float(adjusted_rand_score(*labels)))
+        bic.append(_mean(criteria))
     # K-means may end in a poor local minimum on one half, whatever C: medians over the halvings
     counts = torch.bincount(cohort.owner)
-    by_unit = torch.stack([torch.bincount(cohort.owner, one.unseen) / counts for one in scores]).median(0).values
-    explained = torch.tensor([score.explained for score in scores], dtype=torch.float64)
-    back = torch.tensor([score.come_back for score in scores], dtype=torch.float64)
-    seen, unseen = (cohort.x[half] for half in cohort.halvings[0])
-    (other_seed,) = _fit([seen], c, cohort.seed + len(scores), cohort.restarts)
-    of_seeds = [model.distances(unseen).argmin(-1) for model in (scores[0].first, other_seed)]
+    by_unit = torch.stack([torch.bincount(cohort.owner, one) / counts for one in log_density]).median(0).values
+    shares, numbers = (torch.tensor(values, dtype=torch.float64) for values in (explained, back))
+    seen, unseen = (x[half] for half in cohort.halvings[0])
+    (other_seed,) = _fit([seen], c, cohort.seed + len(first_fits), cohort.restarts)
+    of_seeds = [model.distances(unseen).argmin(-1) for model in (first_fits[0], other_seed)]
     candidate = Candidate(
         n_prototypes=c,
         held_out=float(by_unit.mean()),
         held_out_error=standard_error(by_unit),
-        explained=float(explained.median()),
+        explained=float(shares.median()),
         gain=0.0,
         gain_spread=0.0,
-        bic=_mean([score.bic for score in scores]),
+        bic=_mean(bic),
         stability_seeds=float(adjusted_rand_score(*of_seeds)),
-        stability_halves=_mean([score.adjusted_rand for score in scores]),
-        come_back=float(back.mean()),
-        come_back_spread=spread(back),
+        stability_halves=_mean(adjusted_rand),
+        come_back=float(numbers.mean()),
+        come_back_spread=spread(numbers),
     )
-    return CandidateScores(candidate, by_unit, explained)
-
-
-@dataclass(frozen=True)
-class _Halving:
-    """Two fits, on the two halves of one halving."""
-
-    first: _Model
-    unseen: Tensor  # (N,), log-density of each patch by the fit that never saw it
-    explained: float  # share of the variance of each half, about the mean of the other, by the prototypes of the other
-    come_back: int  # prototypes of one half that are found again in the other
-    adjusted_rand: float  # agreement of the assignments beyond chance: 0 by chance, 1 the same
-    bic: float  # per patch, mean of the two fits
-
-
-def _judge_halves(c: int, cohort: _Cohort, number: int) -> _Halving:
-    x, rows = cohort.x, cohort.halvings[number]
-    models = _fit([x[half] for half in rows], c, cohort.seed + number, cohort.restarts)
-    distances = [model.distances(x) for model in models]  # (N, C) each
-    parameters = c * x.shape[1] + c  # centroids, shares that add up to one, and one variance
-    unseen = torch.empty(len(x), dtype=torch.float64)
-    left, whole, bic = 0.0, 0.0, []
-    for model, table, seen, other in zip(models, distances, rows, reversed(rows), strict=True):
-        unseen[other] = model.log_density(table[other])
-        bic.append(-2 * float(model.log_density(table[seen]).mean()) + parameters * math.log(len(seen)) / len(seen))
-        left += float(table[other].amin(-1).sum())
-        whole += float(squared_distances(x[other], model.origin.unsqueeze(0), model.origin).sum(dtype=torch.float64))
-    first, second = (table.argmin(-1) for table in distances)
-    return _Halving(
-        models[0],
-        unseen,
-        1 - left / whole if whole > 0 else 0.0,
-        int((overlaps(first, second, c) >= COMES_BACK).sum()),
-        float(adjusted_rand_score(first, second)),
-        _mean(bic),
-    )
+    return CandidateScores(candidate, by_unit, shares)
 
 
 def overlaps(first: Tensor, second: Tensor, n_prototypes: int) -> Tensor:
@@ -313,7 +293,12 @@ def recommend(scores: Mapping[int, CandidateScores], cohort: _Cohort) -> Choice:
             more = scores[c].explained - scores[candidates[-1].n_prototypes].explained  # (halvings,)
             candidate = replace(candidate, gain=float(more.median()), gain_spread=spread(more))
         candidates.append(candidate)
-    sufficient, is_rising = _sufficient(scores)
+    # smallest C whose held-out likelihood is, slide by slide, within one standard error of the best
+    best, largest = max(scores, key=lambda c: scores[c].candidate.held_out), max(scores)
+    losses = {c: scores[best].by_unit - scores[c].by_unit for c in sorted(scores)}
+    as_good = [c for c, loss in losses.items() if float(loss.mean()) <= standard_error(loss)]
+    sufficient = as_good[0]
+    is_rising = largest in (best, as_good[-1]) and (sufficient == largest or sufficient > LAST_STRETCH * largest)
     back = [c.n_prototypes for c in candidates if c.share_back >= NEARLY_ALL]
     if back:  # reproducible only above what the likelihood asks for: the smallest of them
         recommended = max((c for c in back if c <= sufficient), default=min(back))
@@ -322,15 +307,6 @@ def recommend(scores: Mapping[int, CandidateScores], cohort: _Cohort) -> Choice:
     supported = (min(back), max(back)) if back else None
     choice = Choice(tuple(candidates), recommended, supported, sufficient, is_rising, "", (), {})
     return replace(choice, sentence=_sentence(choice, cohort), remarks=tuple(_remarks(choice, cohort)))
-
-
-def _sufficient(scores: Mapping[int, CandidateScores]) -> tuple[int, bool]:
-    """Smallest C whose held-out likelihood is, slide by slide, within one standard error of the best; and whether that is the range's end."""
-    best = max(scores, key=lambda c: scores[c].candidate.held_out)
-    losses = {c: scores[best].by_unit - scores[c].by_unit for c in sorted(scores)}
-    as_good = [c for c, loss in losses.items() if float(loss.mean()) <= standard_error(loss)]
-    sufficient, largest = as_good[0], max(scores)
-    return sufficient, largest in (best, as_good[-1]) and (sufficient == largest or sufficient > LAST_STRETCH * largest)
 
 
 def _sentence(choice: Choice, cohort: _Cohort) -> str:

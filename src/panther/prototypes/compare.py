@@ -46,6 +46,11 @@ class Comparison:
             "split": [f"A C{c} into B {', '.join(f'C{p}' for p in parts)}" for c, parts in self.split.items()],
             "merged": [f"A {', '.join(f'C{p}' for p in parts)} into B C{c}" for c, parts in self.merged.items()],
         }
+        flows = []  # where the patches of each prototype of A go
+        for c, row in enumerate(self.transport[:-1]):
+            targets = [*(f"to B C{j}" for j in range(len(row) - 1)), "match none"]
+            order = [j for j in row.argsort(descending=True).tolist() if row[j] >= 5e-4]
+            flows.append(f"  A C{c:<3} {', '.join(f'{float(row[j]):.1%} {targets[j]}' for j in order)}")
         return [
             *(
                 f"A C{i:<3} = B C{j:<3}  distance {d:.4g}, cosine {c:.3f}{'' if (i, j) in self.same else '  (far)'}"
@@ -54,24 +59,8 @@ class Comparison:
             f"{len(self.same)} of {len(self.match.first)} pairs are the same (closer than {self.reach:.4g})",
             *(f"{what}: {'; '.join(items)}" for what, items in changes.items() if items),
             f"by transport {1 - float(self.transport[:-1, -1].sum()):.0%} of A's patches have a counterpart in B",
-            *self._flows(),
+            *flows,
         ]
-
-    def _flows(self) -> list[str]:
-        """Where the patches of each prototype of A go."""
-        lines = []
-        for c, row in enumerate(self.transport[:-1]):
-            flows = [
-                (f"B C{j}" if j < len(row) - 1 else "none", float(row[j]))
-                for j in row.argsort(descending=True).tolist()
-            ]
-            texts = [
-                f"{value:.1%} to {name}" if name != "none" else f"{value:.1%} match none"
-                for name, value in flows
-                if value >= 5e-4
-            ]
-            lines.append(f"  A C{c:<3} {', '.join(texts)}")
-        return lines
 
     def to_json(self) -> dict[str, Any]:
         """The same for programs."""
@@ -104,7 +93,20 @@ def compare(a: Prototypes, b: Prototypes, *, allow_mixed_resolution: bool = Fals
     Two prototypes are near when they are closer than half the typical distance between neighbours of the sparser set. A prototype with
     no near one in the other set appeared or vanished; one that is the nearest of several has split or merged.
     """
-    _check(a, b, allow_mixed_resolution)
+    basis, other = a.projection.basis, b.projection.basis
+    is_same_basis = (basis is None) == (other is None) and (basis is None or other is None or torch.equal(basis, other))
+    spaces = [f"{p.dim} dimensions, normalised {p.projection.normalise}" for p in (a, b)]
+    differences = {
+        f"found encoders {a.encoder!r} and {b.encoder!r}": not same_encoder(a.encoder, b.encoder),
+        f"found patches {a.spec.words()} and {b.spec.words()}; `allow_mixed_resolution` compares them": not (
+            allow_mixed_resolution or a.spec.agrees(b.spec)
+        ),
+        f"found {spaces[0]} and {spaces[1]}": spaces[0] != spaces[1],
+        "found different PCA projections": not is_same_basis,
+    }
+    for text, differs in differences.items():
+        if differs:
+            raise InputError(f"prototypes: {text}, expected two sets of one space")
     centre = torch.cat([a.centroids, b.centroids]).double().mean(0)
     distance = _distances(a.centroids, b.centroids)
     cosine = (
@@ -156,23 +158,6 @@ def _shares(prototypes: Prototypes) -> Tensor:
     mass = prototypes.occupancy
     mass = torch.ones(len(prototypes)) if mass is None or not float(mass.sum()) else mass
     return mass.double() / mass.double().sum()
-
-
-def _check(a: Prototypes, b: Prototypes, allow_mixed_resolution: bool) -> None:
-    basis, other = a.projection.basis, b.projection.basis
-    is_same_basis = (basis is None) == (other is None) and (basis is None or other is None or torch.equal(basis, other))
-    spaces = [f"{p.dim} dimensions, normalised {p.projection.normalise}" for p in (a, b)]
-    differences = {
-        f"found encoders {a.encoder!r} and {b.encoder!r}": not same_encoder(a.encoder, b.encoder),
-        f"found patches {a.spec.words()} and {b.spec.words()}; `allow_mixed_resolution` compares them": not (
-            allow_mixed_resolution or a.spec.agrees(b.spec)
-        ),
-        f"found {spaces[0]} and {spaces[1]}": spaces[0] != spaces[1],
-        "found different PCA projections": not is_same_basis,
-    }
-    for text, differs in differences.items():
-        if differs:
-            raise InputError(f"prototypes: {text}, expected two sets of one space")
 
 
 def _distances(a: Tensor, b: Tensor) -> Tensor:

@@ -261,22 +261,17 @@ def groups(planned: Planned) -> Iterator[Planned]:
     for draw, fits in planned.items():
         joined = {**group, draw: fits}
         limits = (fit.settings.memory_gb * 1e9 for members in joined.values() for fit in members)
-        if group and _memory_of(joined) > min(room, *limits):
+        # what is drawn from each bag, once for all fits; samples that are held as their fits see them; and copies
+        needed = sum({key: size for one in joined for key, size in one.parts().items()}.values())
+        for one, members in joined.items():
+            needed += one.nbytes * len({(f.settings.normalise, f.settings.pca) for f in members if f.settings.projects})
+        needed += samples_at_work(len(joined)) * max(one.nbytes for one in joined)
+        if group and needed > min(room, *limits):
             yield group
             joined = {draw: fits}
         group = joined
     if group:
         yield group
-
-
-def _memory_of(group: Planned) -> int:
-    """Bytes of what is drawn from each bag, once for all fits, of samples that are held as their fits see them, and of copies."""
-    parts = {key: size for draw in group for key, size in draw.parts().items()}
-    projected = sum(
-        draw.nbytes * len({(fit.settings.normalise, fit.settings.pca) for fit in fits if fit.settings.projects})
-        for draw, fits in group.items()
-    )
-    return sum(parts.values()) + projected + samples_at_work(len(group)) * max(draw.nbytes for draw in group)
 
 
 def _fit_group(planned: Planned, work: Work) -> None:

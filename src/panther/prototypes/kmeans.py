@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple, cast
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from panther.engine import Track, untracked
-from panther.errors import InputError, check_choice, check_number, check_seed, check_whole, make_plain
+from panther.errors import LARGEST_SEED, InputError, check_fields
 from panther.machine import cores
 from panther.statistics import Statistics, accumulate, block_rows, nearest, squared_distances
 from panther.statistics.compiled import CompiledRun, Library, compiled_kernel, iterate, suits_tensor
@@ -37,32 +38,23 @@ Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # the buil
 class KMeansSettings:
     """How prototypes are fitted; all of it is saved with them."""
 
-    n_prototypes: int = 16
-    seed: int = 0
-    sample: int = 20_000  # patches for k-means++ and its restarts
+    n_prototypes: Annotated[int, Field(ge=1, le=100_000)] = 16
+    seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 0
+    sample: Annotated[int, Field(ge=1, le=10**9)] = 20_000  # patches for k-means++ and its restarts
     share: Literal["proportional", "equal"] = "proportional"  # of the sample, over slides
-    restarts: int = 5
-    passes: int = 3  # Lloyd passes over all patches of the cohort afterwards
+    restarts: Annotated[int, Field(ge=1, le=1000)] = 5
+    passes: Annotated[int, Field(ge=0, le=1000)] = 3  # Lloyd passes over all patches of the cohort afterwards
     normalise: bool = False  # L2
-    pca: int | None = None  # dimensions
-    memory_gb: float = 4.0  # cap on what the sample may take, or the samples of fits that walk together
+    pca: Annotated[int, Field(ge=1)] | None = None  # dimensions
+    memory_gb: Annotated[float, Field(gt=0, allow_inf_nan=False)] = (
+        4.0  # cap on what the sample may take, or the samples of fits that walk together
+    )
     centre: Literal["slide", "site"] | None = None  # whose mean is taken from the patches first
 
     def __post_init__(self) -> None:
-        make_plain(self)
-        check_whole("n_prototypes", self.n_prototypes, 1, 100_000)
-        check_whole("sample", self.sample, 1, 10**9)
-        check_whole("restarts", self.restarts, 1, 1000)
-        check_whole("passes", self.passes, 0, 1000)
-        check_seed(self.seed)
-        check_choice("share", self.share, ("proportional", "equal"))
+        check_fields(self)
         if self.sample < self.n_prototypes:
             raise InputError(f"sample: found {self.sample}, expected at least n_prototypes ({self.n_prototypes})")
-        if self.pca is not None:
-            check_whole("pca", self.pca, 1, 10**6)
-        check_number("memory_gb", self.memory_gb, 0, above=True)
-        if self.centre is not None:
-            check_choice("centre", self.centre, ("slide", "site"))
 
     @property
     def projects(self) -> bool:
@@ -171,7 +163,9 @@ def plus_plus(
     chosen = [[int(torch.randint(len(x), (1,), generator=g))] for g in generators]
     closest = _distances(x, [rows[0] for rows in chosen], origin, energy, each)  # (restarts, m)
     for _ in range(n_clusters - 1):
-        candidates = _drawn(closest, generators, draws)  # (restarts, draws)
+        chance = closest.cumsum(-1, dtype=torch.float64)  # (restarts, m)
+        points = torch.stack([torch.rand(draws, generator=g, dtype=torch.float64) for g in generators]).to(chance)
+        candidates = torch.searchsorted(chance, points * chance[:, -1:]).clamp_max_(len(x) - 1)  # (restarts, draws)
         tried = _distances(x, candidates.flatten().tolist(), origin, energy, each).view(*candidates.shape, -1)
         torch.minimum(tried, closest.unsqueeze(1), out=tried)
         best = tried.sum(-1, dtype=torch.float64).argmin(-1)  # (restarts,)
@@ -184,12 +178,6 @@ def plus_plus(
 def energies(x: Tensor, origin: Tensor) -> Tensor:
     """|x - origin|^2 of all patches, (m,)."""
     return torch.cat([(rows - origin).square_().sum(-1) for rows in x.split(_step(x))])
-
-
-def _drawn(closest: Tensor, generators: Sequence[torch.Generator], draws: int) -> Tensor:
-    chance = closest.cumsum(-1, dtype=torch.float64)  # (restarts, m)
-    points = torch.stack([torch.rand(draws, generator=g, dtype=torch.float64) for g in generators]).to(chance)
-    return torch.searchsorted(chance, points * chance[:, -1:]).clamp_max_(closest.shape[-1] - 1)
 
 
 def _distances(x: Tensor, rows: list[int], origin: Tensor, energy: Tensor, each: Map) -> Tensor:

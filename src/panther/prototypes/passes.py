@@ -13,7 +13,7 @@ from panther.errors import not_finite, too_large
 from panther.prototypes.patches import in_order
 from panther.statistics import Logits, Statistics, accumulate, block_rows, can_be_squared, first_bad_row, nearest
 from panther.store import HashedRows
-from panther.types import Bag, Openable, Projection
+from panther.types import Openable, Projection
 
 # blocks of the kernel that are read at once: each is walked over in the second cache, and all of them stay in the third
 READ_BLOCKS = {"cpu": 8}
@@ -105,17 +105,14 @@ def _sums_of_bag(
                 part = part._replace(square=part.score.new_zeros(()))  # unused, and all sums are sent
             before = sums[place]
             sums[place] = part if before is None else before.merge(part)
-    return _checked([s for s in sums if s is not None], bag), None if hashed is None else hashed.digest()
-
-
-def _checked(sums: Sequence[Statistics], bag: Bag) -> list[Statistics | str]:
-    """Sums on the CPU, or why they cannot be used."""
-    finite = [bool(torch.isfinite(s.total).all() and torch.isfinite(s.square).all()) for s in sums]
-    if any(float(s.total.abs().max()) > SUSPECT for s in sums):  # squares are summed in the last pass only
+    known = [s for s in sums if s is not None]
+    finite = [bool(torch.isfinite(s.total).all() and torch.isfinite(s.square).all()) for s in known]
+    if any(float(s.total.abs().max()) > SUSPECT for s in known):  # squares are summed in the last pass only
         fits = all(bool(can_be_squared(bag.features[i : i + ROWS]).all()) for i in range(0, len(bag), ROWS))
         finite = [good and fits for good in finite]
     reason = ""
     if not all(finite):
         row = first_bad_row(bag.features)
         reason = str(too_large(bag.source) if row is None else not_finite(bag.source, row))
-    return [Statistics(*(t.cpu() for t in s)) if good else reason for s, good in zip(sums, finite, strict=True)]
+    usable = [Statistics(*(t.cpu() for t in s)) if good else reason for s, good in zip(known, finite, strict=True)]
+    return usable, None if hashed is None else hashed.digest()

@@ -11,7 +11,7 @@ from panther.evaluation.intervals import about_resamples, is_perfect
 from panther.evaluation.shift import COLLAPSED
 from panther.evaluation.verdicts import BALANCED, about_perfect, chance_in_resamples, patients_of_classes
 from panther.models.heads import PROBE
-from panther.models.settings import preset, usual_preset
+from panther.models.settings import usual_training
 from panther.report.data import Run, metric_name, outcome_of
 from panther.report.figures import join_words, number, plural
 from panther.report.material import Material
@@ -191,8 +191,7 @@ def _collapse(material: Material) -> Iterator[Check]:
         return
     for warning in mixtures.prototypes.diagnostics.get("warnings", []):
         text = re.sub(r"`(\w+)=`", r"`\1`", warning)  # Python's argument `sample=` is the setting `sample` of a study
-        if names := material.fold_names:
-            text = re.sub(r"\bC(\d+)\b", lambda match: names.name(int(match[1])), text)
+        text = re.sub(r"\bC(\d+)\b", lambda match: material.fold_prototype(int(match[1])), text)
         yield Check("mind", f"Prototypes of the study (fold {mixtures.fold + 1}): {text[:1].lower()}{text[1:]}")
     single = 0 if mixtures.used is None else int((mixtures.used < COLLAPSED).sum())
     if single:
@@ -208,7 +207,7 @@ QUESTIONS: tuple[Callable[[Material], Iterator[Check]], ...] = (
 def few_steps(run: Run) -> Check | None:
     """Heads that were trained in few steps of the optimiser."""
     heads = [head.title for head in run.study.heads if head.name != PROBE and head.title in set(run.summary["head"])]
-    settings = replace(preset(usual_preset(run.kind, network=False)).train, **run.study.training)
+    settings = replace(usual_training(run.kind, network=False), **run.study.training)
     samples = max(len(parts["train"]) for parts in run.folds)
     steps = settings.epochs * -(-samples // (settings.batch_size * settings.accumulate))
     if not heads or steps >= FEW_STEPS:

@@ -11,10 +11,9 @@ import pandas as pd
 
 from panther.charts.display_names import endpoint_title, method_title
 from panther.cohort.targets import Kind
-from panther.errors import InputError
 from panther.evaluation.metrics import metric_title
 from panther.evaluation.verdicts import best_rows, chance
-from panther.storage.files import read_text
+from panther.storage.files import read_errors, read_text
 from panther.storage.tables import as_table, read_parquet
 from panther.study.file import Study
 from panther.study.jobs import load_predictions
@@ -144,27 +143,21 @@ def load_run(run: Results | Path | str) -> Run:
     else:
         folder = Path(run)
     record = read_record(folder)
-    try:
+    with read_errors(folder, "run", "do `panther run` again"):
         study = Study.model_validate_json(read_text(folder / STUDY))
         trained = pd.DataFrame(record["trained"]).astype(object)
         trained = trained.where(trained.notna(), None)  # pandas turns None in a column of names into NaN
-        tables = {"trained": trained} | {name: _read_table(folder, name) for name in TABLES}
-        tables["gains"] = _read_table(folder, "gains") if study.covariates else pd.DataFrame()
+        tables = {"trained": trained} | {name: read_parquet(folder / f"{name}.parquet") for name in TABLES}
+        tables["gains"] = read_parquet(folder / "gains.parquet") if study.covariates else pd.DataFrame()
         summary = tables["summary"]
         varying = varying_factors(summary[summary["metric"].isin(study.shown)])
         named = {name: _name_rows(table, varying) for name, table in tables.items()}
-    except InputError:
-        raise
-    except (TypeError, AttributeError, ValueError, KeyError) as error:  # pydantic's are values
-        raise InputError(
-            f"{folder}: the run is damaged or of another version ({error}); do `panther run` again"
-        ) from error
     if "reference" in named["comparisons"]:
         references = [readable(method_title(str(name))) for name in named["comparisons"]["reference"]]
         named["comparisons"] = named["comparisons"].assign(reference=references)
     cohort = as_table(folder / COHORT).set_index("sample", drop=False)
     present = [name for name in SURENESS if (folder / f"{name}.parquet").exists()]
-    sureness = {name: _name_rows(_read_table(folder, name), varying) for name in present}
+    sureness = {name: _name_rows(read_parquet(folder / f"{name}.parquet"), varying) for name in present}
     return Run(folder, record, study, cohort, **named, sureness=sureness)
 
 
@@ -176,15 +169,6 @@ def _name_rows(table: pd.DataFrame, varying: list[str]) -> pd.DataFrame:
     words = (readable(name) for name in row_names(cells, varying))
     names = dict(zip(cells.itertuples(index=False, name=None), words, strict=True))
     return table.assign(row=[names[key] for key in table[GROUP].itertuples(index=False, name=None)])
-
-
-def _read_table(folder: Path, name: str) -> pd.DataFrame:
-    path = folder / f"{name}.parquet"
-    try:
-        return read_parquet(path)
-    except (OSError, ValueError) as error:
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise InputError(f"{path}: the table cannot be read ({reason}); do `panther run` again") from error
 
 
 def readable(row: str) -> str:

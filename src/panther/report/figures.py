@@ -12,6 +12,7 @@ import pandas as pd
 from panther.charts.chart import Chart
 from panther.charts.results import Estimate
 from panther.errors import InputError
+from panther.storage.files import read_errors
 
 DASH, MINUS = "\u2013", "\u2212"  # for an undefined number; before a negative one
 QUALITY = 82  # of pictures, as WebP
@@ -89,14 +90,11 @@ def estimates(table: pd.DataFrame, value: str = "mean", name: str = "row") -> li
 
 def data_uri(path: Path, longest: int) -> str:
     """Picture on white as a data URI, downsized to ``longest`` pixels per side."""
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
-    try:
-        with Image.open(path) as file:
-            file.draft("RGB", (longest, longest))  # JPEG: decode at the size that is needed
-            image = file.convert("RGBA")
-    except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-        raise InputError(f"{path}: the picture cannot be read ({error}); it is left out of the report.") from error
+    with read_errors(path, "picture", "it is left out of the report"), Image.open(path) as file:
+        file.draft("RGB", (longest, longest))  # JPEG: decode at the size that is needed
+        image = file.convert("RGBA")
     image.thumbnail((longest, longest))
     page = Image.new("RGB", image.size, "white")
     page.paste(image, mask=image.getchannel("A"))

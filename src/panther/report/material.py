@@ -1,6 +1,6 @@
 """Input of the tabs: a run, the prototypes and mixtures of one of its folds, and the folders of other commands.
 
-C4 is the same prototype in all tabs: prototypes of the fold that match those of the atlas get its names and colours, others are marked.
+C4 is the same prototype in all tabs: where the folders are of other prototypes than the fold, those of the fold are called `C4 of fold 1`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,16 +14,14 @@ import torch
 from panther.aggregators import aggregators, build
 from panther.errors import InputError
 from panther.evaluation.shift import ShiftReport, site_shift
-from panther.explain.atlas_files import PROTOTYPES
 from panther.explain.names import Names, Naming, as_names, as_namings, colours, label, row_colour
 from panther.explain.palette import colour as palette_colour
 from panther.explain.projection import FEWEST_UMAP, Plane, principal_components, umap, umap_installed
 from panther.explain.shares import as_proportions
 from panther.mixture import effective_number
 from panther.models.model import load_model
-from panther.prototypes.compare import compare
 from panther.report.data import Run, load_run
-from panther.storage.files import read_json
+from panther.storage.files import read_errors, read_json
 from panther.storage.prototypes import load_prototypes
 from panther.storage.tables import as_table
 from panther.study.jobs import load_embeddings
@@ -38,7 +36,7 @@ ARTEFACTS = {
     "agreement": ("concordance", "concordance.json"),
 }
 WEIGHTS = ("weight", "count")  # statistics of an embedding that are shares or counts of a prototype
-UNMATCHED = "#9a958c"  # colour of a prototype that the atlas does not have
+OF_FOLD = "#9a958c"  # colour of the prototypes of a fold where the folders are of others
 
 
 @dataclass(frozen=True)
@@ -72,38 +70,6 @@ class Mixtures:
         return None if self.weights is None else effective_number(torch.from_numpy(self.weights)).numpy()
 
 
-@dataclass(frozen=True)
-class FoldNames:
-    """Names and colours of a fold's prototypes, which the other tabs may number otherwise."""
-
-    fold: int
-    numbers: Sequence[int | None]  # of each of the fold's prototypes in the other tabs; None where they lack it
-    others: bool = False  # whether the other tabs show other prototypes
-    compared: bool = True  # whether those were available
-    names: Mapping[int, str] = field(default_factory=dict)  # in the other tabs
-    colours: Mapping[int, str] = field(default_factory=dict)  # likewise
-
-    def colour(self, c: int) -> str:
-        """Colour in the other tabs."""
-        number = self.numbers[c]
-        return UNMATCHED if number is None else self.colours.get(number) or palette_colour(number)
-
-    def name(self, c: int) -> str:
-        """Name in the other tabs, or one with the fold in it."""
-        number = self.numbers[c]
-        return f"C{c} of fold {self.fold + 1}" if number is None else label(number, self.names)
-
-    @property
-    def order(self) -> list[int]:
-        """Prototypes of the fold in the order of the other tabs, unmatched ones last."""
-        return sorted(range(len(self.numbers)), key=lambda c: (self.numbers[c] is None, self.numbers[c] or 0, c))
-
-    @property
-    def matches(self) -> int:
-        """Number of the fold's prototypes that the other tabs have."""
-        return len(self.numbers) - list(self.numbers).count(None)
-
-
 @dataclass(frozen=True, eq=False)
 class AtlasWeights:
     """Table pi.csv of an atlas."""
@@ -124,14 +90,26 @@ class Material:
     artefacts: Mapping[str, Artefact]
     maps: Path | None
     names: Mapping[int, str]  # of prototypes: the user's, else those of the first folder with names
-    color_by: str | None
     slides: AtlasWeights | None = None  # of the atlas
     failures: dict[str, str] = field(default_factory=dict)  # part that could not be shown -> reason; sections add to it
-    fold_names: FoldNames | None = None  # of the mixtures' prototypes
+    colours: Mapping[int, str] = field(default_factory=dict)  # of prototypes, likewise
+    has_fold_prototypes: bool = False  # whether the mixtures are of other prototypes than the folders
 
     def prototype(self, number: int) -> str:
         """Label of a prototype: `C2 tumour, solid`."""
         return label(number, self.names)
+
+    def fold_prototype(self, c: int) -> str:
+        """Label of a prototype of the mixtures."""
+        return (
+            f"C{c} of fold {self.mixtures.fold + 1}"
+            if self.mixtures and self.has_fold_prototypes
+            else self.prototype(c)
+        )
+
+    def fold_colour(self, c: int) -> str:
+        """Its colour."""
+        return OF_FOLD if self.has_fold_prototypes else self.colours.get(c) or palette_colour(c)
 
 
 def gather(
@@ -139,7 +117,6 @@ def gather(
     folders: Mapping[str, Path] | None = None,
     names: Names = None,
     title: str | None = None,
-    color_by: str | None = None,
 ) -> Material:
     """Read a run and the ``folders`` of other commands (by the keys of ARTEFACTS, and `maps`), and check that they belong together."""
     run, folders = load_run(results), folders or {}
@@ -152,8 +129,6 @@ def gather(
         if name in folders
     }
     _check_same_prototypes(artefacts)
-    if color_by is not None and color_by not in run.cohort.columns:
-        raise InputError(f"color_by: no column {color_by!r}, expected one of {', '.join(run.cohort.columns)}")
     mixtures = load_mixtures(run)
     rows = [row for a in artefacts.values() for row in a.rows("prototypes") if isinstance(row.get("prototype"), int)]
     count = max((row["prototype"] + 1 for row in rows), default=len(mixtures.prototypes) if mixtures else 0)
@@ -169,25 +144,17 @@ def gather(
     named = {row["prototype"]: str(row["name"]) for row in reversed(rows) if row.get("name")}
     named |= as_names(namings, count) if namings else {}
     coloured = _set_colours(rows, namings, count)
-    fold_names = None
-    if mixtures is not None:
-        reference, fold = _reference(run, artefacts), mixtures.prototypes
-        matched = match_prototypes(fold, reference) if rows else {c: c for c in range(len(fold))}
-        numbers = [matched.get(c) for c in range(len(fold))]
-        fold_names = FoldNames(mixtures.fold, numbers, bool(rows), reference is not None, named, coloured)
+    hashes = [str(a.content["prototypes_hash"]) for a in artefacts.values() if "prototypes_hash" in a.content]
+    is_other = mixtures is not None and bool(rows) and mixtures.prototypes.content_hash() not in hashes
     return Material(
-        run, title or run.study.name, mixtures, _shift(run, mixtures), artefacts, maps, named, color_by, slides, failures, fold_names
+        run, title or run.study.name, mixtures, _shift(run, mixtures), artefacts, maps, named, slides, failures, coloured, is_other
     )  # fmt: skip
 
 
 def _read_artefact(folder: Path, file: str, command: str) -> Artefact:
     path = folder / file
-    try:
+    with read_errors(path, f"file of `panther {command}`"):
         content = read_json(path)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path}: not readable ({error}), expected the folder that `panther {command}` wrote"
-        ) from error
     if not isinstance(content, dict) or content.get("format", 1) != 1:
         raise InputError(f"{path}: of another format; do `panther {command}` again, or update")
     return Artefact(folder, content)
@@ -201,20 +168,6 @@ def _set_colours(rows: Sequence[dict[str, Any]], namings: Mapping[int, Naming], 
     for row in rows:
         row["colour"] = result.get(row["prototype"], row_colour(row))
     return result
-
-
-def _reference(run: Run, artefacts: Mapping[str, Artefact]) -> Prototypes | None:
-    """Prototypes of the folders: the copy of the atlas, or those of a fold."""
-    hashes = [str(a.content["prototypes_hash"]) for a in artefacts.values() if "prototypes_hash" in a.content]
-    copies = [a.folder / PROTOTYPES for a in artefacts.values() if (a.folder / PROTOTYPES).is_file()]
-    for file in [*copies, *sorted((run.folder / "cache").glob("prototypes-*"))] if hashes else []:
-        try:
-            prototypes = load_prototypes(file)
-        except (InputError, OSError):
-            continue
-        if prototypes.content_hash() == hashes[0]:
-            return prototypes
-    return None
 
 
 def _atlas_weights(atlas: Artefact | None, failures: dict[str, str]) -> AtlasWeights | None:
@@ -307,11 +260,3 @@ def _positions(model: Path, x: np.ndarray) -> dict[str, Plane]:
     if umap_installed() and len(x) >= FEWEST_UMAP:
         positions["UMAP"] = umap(scaled)
     return positions
-
-
-def match_prototypes(prototypes: Prototypes, reference: Prototypes | None) -> dict[int, int]:
-    """Match prototypes one to one with a reference (Hungarian, by distance); only near ones are matched."""
-    try:
-        return {} if reference is None else {c: number for number, c in compare(reference, prototypes).same}
-    except InputError:  # of another encoder, or another projection
-        return {}

@@ -11,8 +11,6 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from panther.engine import LOCAL, ItemResult, Work, map_slides
-from panther.errors import InputError
-from panther.slides.cache import SlideCache, remove_copy
 from panther.slides.listing import SlideRef
 from panther.slides.polygons import Contours, read_contours, with_edits
 from panther.slides.slide import Slide
@@ -103,19 +101,8 @@ class Worker:
                     step.run(files)
                     has_run = True
             return _merged([step.about(files) for step in (*self.earlier, *self.steps)]), has_run
-        except InputError as error:
-            if slide.copy is None:
-                raise
-            # name the slide and not its copy
-            raise InputError(str(error).replace(str(slide.copy.parent), str(slide.path.parent))) from error
         finally:
             files.close()
-            remove_copy(slide)
-
-    def needs(self, slide: SlideRef) -> bool:
-        """Whether there is something to do."""
-        files = SlideFiles(slide, self.job)
-        return not all(step.done(files) for step in self.steps)
 
     def close(self) -> None:
         """Close what steps keep between slides in a worker process."""
@@ -160,7 +147,6 @@ def run_job(
     work: Work = LOCAL,
     problems: Mapping[str, str] | None = None,
     before: JobReport | None = None,
-    cache: SlideCache | None = None,
     earlier: Iterable[Step] = (),
     part: str = "",
 ) -> JobReport:
@@ -168,7 +154,7 @@ def run_job(
 
     ``problems`` are slides that cannot be used, with the reason. ``before`` is the report of earlier steps on the same slides:
     those that failed are left out, the columns of the others are kept. ``earlier`` are steps that are not run; the summary has
-    the columns of their files. ``cache`` copies slides ahead; ``part`` is the slides' part of a job array.
+    the columns of their files. ``part`` is the slides' part of a job array.
     """
     worker = Worker(job, tuple(steps), tuple(earlier))
     shown = {row["slide"]: row for row in (read_summary(job) if before is None else before.rows)}
@@ -179,8 +165,7 @@ def run_job(
     slides = before.remaining(slides)
     results: dict[str, ItemResult[tuple[dict[str, Any], bool]]] = {}
     name = ", ".join(step.name for step in worker.steps)
-    upcoming = slides if cache is None else cache.ahead(slides, worker.needs)
-    for result in work.track(map_slides(worker, upcoming, work.executor), name, len(slides)):
+    for result in work.track(map_slides(worker, slides, work.executor), name, len(slides)):
         results[slides[result.index].name] = result
     rows = [_row(slide, results[slide.name], previous.get(slide.name, {})) for slide in slides]
     rows += [{"slide": name, "status": "failed", "reason": reason} for name, reason in (problems or {}).items()]

@@ -1,8 +1,7 @@
 """Slides of files, of folders searched in depth, and of folders of DICOM files."""
 
-import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from os.path import realpath  # Path.resolve() raises for a link onto itself
 from pathlib import Path
@@ -11,12 +10,9 @@ from panther.errors import InputError
 from panther.slides.readers.zarr import is_image
 from panther.slides.slide import Slide, open_slide, slide_name
 from panther.storage.bags import files_below
-from panther.storage.files import read_bytes
-from panther.storage.names import as_text, composed, not_text
+from panther.storage.names import DICOM, SUFFIXES, as_text, composed, not_text
 from panther.storage.readers import is_store
 
-SUFFIXES = (".svs", ".ndpi", ".mrxs", ".scn", ".tif", ".tiff", ".bif", ".vms", ".vmu", ".svslide", ".czi")
-DICOM = ".dcm"
 SERIES = b"\x20\x00\x0e\x00UI"  # tag and type of a DICOM file's SeriesInstanceUID; a two-byte length follows
 
 
@@ -27,7 +23,6 @@ class SlideRef:
     path: Path
     name: str
     mpp: float | None = None  # override
-    copy: Path | None = None  # on a faster disk; read instead of the slide
 
     @property
     def sample(self) -> str:
@@ -39,14 +34,9 @@ class SlideRef:
         """Files of the slide, for their size."""
         return tuple(sorted(self.path.glob("*.dcm"))) or (self.path,) if self.path.is_dir() else (self.path,)
 
-    @property
-    def read_from(self) -> Path:
-        """The copy if there is one."""
-        return self.copy or self.path
-
     def open(self) -> Slide:
         """Open the slide."""
-        return open_slide(self.read_from, self.mpp)
+        return open_slide(self.path, self.mpp)
 
     def __str__(self) -> str:
         return self.name
@@ -120,36 +110,3 @@ def _series(file: Path) -> bytes:
     with file.open("rb") as handle:
         _, tag, rest = handle.read(2**16).partition(SERIES)
     return rest[2 : 2 + int.from_bytes(rest[:2], "little")] if tag else file.name.encode()
-
-
-def files_read(path: Path) -> list[Path]:
-    """All files that are opened with a slide: of MRXS those of its folder, of DICOM those of its series, of VMS those that it names."""
-    if path.is_dir():
-        return sorted(file for file in path.rglob("*") if file.is_file())
-    companions = COMPANIONS.get(path.suffix.lower(), lambda path: [])(path)
-    return [path, *(file for file in companions if file.is_file() and file != path)]
-
-
-def _of_vms(path: Path) -> list[Path]:
-    """Files that the lines KEY=FILE name."""
-    names = (line.partition("=")[2].strip() for line in read_bytes(path).decode("latin-1").splitlines())
-    return [path.parent / name for name in dict.fromkeys(names) if name and Path(name).name == name]
-
-
-def _of_tiff(path: Path) -> list[Path]:
-    """Other files of an OME-TIFF that is spread over several."""
-    import tifffile
-
-    with tifffile.TiffFile(path) as file:
-        described = file.ome_metadata or ""
-    return [path.parent / Path(name).name for name in dict.fromkeys(re.findall(r'FileName="([^"]+)"', described))]
-
-
-COMPANIONS: dict[str, Callable[[Path], list[Path]]] = {
-    ".mrxs": lambda path: sorted(path.with_suffix("").rglob("*")),
-    DICOM: lambda path: [file for file in sorted(path.parent.glob("*.dcm")) if _series(file) == _series(path)],
-    ".vms": _of_vms,
-    ".vmu": _of_vms,
-    ".tif": _of_tiff,
-    ".tiff": _of_tiff,
-}

@@ -13,13 +13,12 @@ from PIL import Image, ImageDraw
 from scipy import ndimage
 
 from panther.errors import InputError, listed
-from panther.storage.geojson import NOT_GEOJSON, annotation, read_geojson, write_geojson
+from panther.storage.geojson import NOT_GEOJSON, GeoJson, annotation, read_geojson, write_geojson
 from panther.store import hash_of
 
 IGNORE = "Ignore*"  # QuPath's class of regions to leave out
 TISSUE = "Tissue"  # class of regions to add
 ANNOTATIONS = "annotations"  # folder of a job, with one GeoJSON per slide, which the viewer writes
-COLOUR, IGNORED = (0, 114, 178), (180, 180, 180)
 OUTLINE, HOLE, IGNORED = (0, 158, 115), (0, 114, 178), (213, 94, 0)  # Okabe and Ito's green, blue and vermilion
 WIDTH = 3  # pixels of a drawn outline
 
@@ -189,7 +188,7 @@ class Contours:
 def write_contours(path: Path, tissue: Tissue, about: Mapping[str, Any] | None = None) -> Contours:
     """Write a FeatureCollection. Its member `panther` has ``about`` and a hash, to detect edits; without it, it is the user's file."""
     regions = enumerate(tissue.regions, 1)
-    features = [annotation(region.rings, f"tissue {i}", "Tissue", COLOUR) for i, region in regions]
+    features = [annotation(region.rings, f"tissue {i}", TISSUE, HOLE) for i, region in regions]
     ignored = enumerate(tissue.ignored, 1)
     features += [annotation(region.rings, f"ignored {i}", IGNORE, IGNORED) for i, region in ignored]
     digest = hash_of(features)
@@ -198,13 +197,18 @@ def write_contours(path: Path, tissue: Tissue, about: Mapping[str, Any] | None =
     return Contours(tissue, digest, member or {}, edited=about is None or "regions" in about)
 
 
-def read_contours(path: Path) -> Contours:
-    """Read polygons of any class; those of the class `Ignore*` are cut out."""
+def _read(path: Path) -> tuple[GeoJson, list[tuple[str | None, Polygon]]]:
+    """A GeoJSON file, and the class of each of its polygons."""
     try:
         content = read_geojson(path)
     except NOT_GEOJSON as error:
         raise InputError(f"{path}: not a GeoJSON of polygons in level-0 pixels ({error})") from error
-    polygons = [(group, Polygon(outer, tuple(holes))) for group, (outer, *holes) in content.polygons]
+    return content, [(group, Polygon(outer, tuple(holes))) for group, (outer, *holes) in content.polygons]
+
+
+def read_contours(path: Path) -> Contours:
+    """Read polygons of any class; those of the class `Ignore*` are cut out."""
+    content, polygons = _read(path)
     regions = tuple(polygon for group, polygon in polygons if group != IGNORE)
     ignored = tuple(polygon for group, polygon in polygons if group == IGNORE)
     digest = hash_of(content.features)
@@ -214,28 +218,21 @@ def read_contours(path: Path) -> Contours:
 
 def read_regions(path: Path, group: str | None = None) -> Tissue:
     """Annotations of the class ``group`` (None: of any), in capital or small letters; those of the class `Ignore*` are cut out."""
-    contours = read_contours(path)
-    if group is not None:
-        polygons = [(kind or "", Polygon(outer, tuple(holes))) for kind, (outer, *holes) in read_geojson(path).polygons]
-        chosen = tuple(polygon for kind, polygon in polygons if kind.casefold() == group.casefold())
-        if not chosen:
-            kinds = listed(sorted({kind or "none" for kind, _ in polygons}), 6) or "no polygons"
-            raise InputError(f"{path}: found the classes {kinds}, expected {group}")
-        return Tissue(chosen, contours.tissue.ignored)
-    if not contours.tissue.regions:
-        raise InputError(f"{path}: found no polygons, expected regions")
-    return contours.tissue
+    _, polygons = _read(path)
+    ignored = tuple(polygon for kind, polygon in polygons if kind == IGNORE)
+    wanted = [(kind or "", p) for kind, p in polygons if kind != IGNORE or group is not None]
+    chosen = tuple(p for kind, p in wanted if group is None or kind.casefold() == group.casefold())
+    if not chosen:
+        kinds = listed(sorted({kind or "none" for kind, _ in polygons}), 6) or "no polygons"
+        raise InputError(f"{path}: found the classes {kinds}, expected {group or 'regions'}")
+    return Tissue(chosen, ignored)
 
 
 def with_edits(contours: Contours, path: Path) -> Contours:
     """Contours with the areas of a slide's annotations: those of the class Tissue are added, then those of Ignore* are cut out."""
     if not path.exists():
         return contours
-    try:
-        polygons = read_geojson(path).polygons
-    except NOT_GEOJSON as error:
-        raise InputError(f"{path}: no GeoJSON of annotations ({error})") from error
-    edits = [(group, Polygon(outer, tuple(holes))) for group, (outer, *holes) in polygons if group in (TISSUE, IGNORE)]
+    edits = [(group, polygon) for group, polygon in _read(path)[1] if group in (TISSUE, IGNORE)]
     if not edits:
         return contours
     added, ignored = (tuple(polygon for group, polygon in edits if group == kind) for kind in (TISSUE, IGNORE))

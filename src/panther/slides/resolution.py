@@ -1,7 +1,6 @@
 """Micrometres per pixel: the file's, checked, or the user's; never a silent guess."""
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ AGREES = 0.02  # largest relative difference at which the user's value and the f
 OVERRIDE = (
     "give the true value: `slide_mpp=0.25` (`mpp` of `open_slide`), or a `slide_mpp_table=` with columns wsi, mpp"
 )
-POWERS = ("openslide.objective-power", "aperio.AppMag", "hamamatsu.SourceLens", "mirax.GENERAL.OBJECTIVE_MAGNIFICATION")
+POWERS = ("openslide.objective-power", "aperio.AppMag")  # the first is OpenSlide's for every scanner
 
 _MICROMETRES = {"inch": 25400.0, "centimeter": 10000.0, "2": 25400.0, "3": 10000.0}
 _TO_MICROMETRES = {"µm": 1.0, "um": 1.0, "μm": 1.0, "nm": 1e-3, "mm": 1e3, "cm": 1e4, "": 1.0}
@@ -106,13 +105,6 @@ def _pair(x: str, y: str | None = None) -> Callable[[Mapping[str, str]], tuple[f
     return read
 
 
-def _philips(properties: Mapping[str, str]) -> tuple[float, float] | None:
-    """Two quoted numbers in millimetres, rows first."""
-    numbers = re.findall(r"[-+.\deE]+", properties.get("philips.DICOM_PIXEL_SPACING", ""))
-    pair = _pair("columns", "rows")(dict(zip(("rows", "columns"), numbers, strict=False)))
-    return None if pair is None else (pair[0] * 1000, pair[1] * 1000)
-
-
 def _ome(properties: Mapping[str, str]) -> tuple[float, float] | None:
     pair = _pair("ome.PhysicalSizeX", "ome.PhysicalSizeY")(properties)
     scale = _TO_MICROMETRES.get(properties.get("ome.PhysicalSizeXUnit", ""))
@@ -129,11 +121,6 @@ def _tiff(properties: Mapping[str, str]) -> tuple[float, float] | None:
 SOURCES: dict[str, Callable[[Mapping[str, str]], tuple[float, float] | None]] = {
     "openslide.mpp": _pair("openslide.mpp-x", "openslide.mpp-y"),
     "aperio.MPP": _pair("aperio.MPP"),
-    "mirax.MICROMETER_PER_PIXEL": _pair(
-        "mirax.LAYER_0_LEVEL_0_SECTION.MICROMETER_PER_PIXEL_X", "mirax.LAYER_0_LEVEL_0_SECTION.MICROMETER_PER_PIXEL_Y"
-    ),
-    "philips.DICOM_PIXEL_SPACING": _philips,
-    "ventana.ScanRes": _pair("ventana.ScanRes"),
     "OME PhysicalSize": _ome,
     "TIFF resolution": _tiff,
 }

@@ -125,23 +125,20 @@ class Slide:
         """Read a box of a level, corners in fractions of its pixels (left, top, right, bottom), as an image of ``size``."""
         left, top = math.floor(box[0] + 1e-6), math.floor(box[1] + 1e-6)
         right, bottom = math.ceil(box[2] - 1e-6), math.ceil(box[3] - 1e-6)
-        pixels = self._read_edge(left, top, level, right - left, bottom - top)
+        # the box may exceed the level by the pixel that halving has dropped: there the last pixel is repeated
+        columns, rows = self.level_dimensions[level]
+        more_x, more_y = max(right - columns, 0), max(bottom - rows, 0)
+        if max(more_x, more_y) > 2 or min(right - left, bottom - top) <= 2:
+            more_x = more_y = 0
+        pixels = self.read_level(left, top, level, right - left - more_x, bottom - top - more_y)
+        if more_x or more_y:
+            pixels = np.pad(pixels, ((0, more_y), (0, more_x), (0, 0)), mode="edge")
         if (right - left, bottom - top) == size:
             return pixels
         # rounding of the corners must not leave the image, which Pillow refuses
         corner = max(box[0] - left, 0.0), max(box[1] - top, 0.0)
         inner = (*corner, min(box[2] - left, right - left), min(box[3] - top, bottom - top))
         return np.asarray(Image.fromarray(pixels).resize(size, resampling, box=inner))
-
-    def _read_edge(self, x: int, y: int, level: int, width: int, height: int) -> np.ndarray:
-        """Read a box that may exceed the level by the pixel that halving has dropped: there the last pixel is repeated."""
-        columns, rows = self.level_dimensions[level]
-        more_x, more_y = x + width - columns, y + height - rows
-        if max(more_x, more_y) not in (1, 2) or width <= 2 or height <= 2:
-            return self.read_level(x, y, level, width, height)
-        more_x, more_y = max(more_x, 0), max(more_y, 0)
-        part = self.read_level(x, y, level, width - more_x, height - more_y)
-        return np.pad(part, ((0, more_y), (0, more_x), (0, 0)), mode="edge")
 
     def close(self) -> None:
         """Close the file."""

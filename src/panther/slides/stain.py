@@ -51,14 +51,9 @@ class StainFit:
         return np.asarray(np.clip(np.rint(light), 0, 255).astype(np.uint8))
 
 
-def od_of(pixels: np.ndarray) -> np.ndarray:
-    """Optical densities (n, 3) of pixels (..., 3) uint8."""
-    return np.asarray(_DENSITY[pixels].reshape(-1, 3))
-
-
 def fit_stains(pixels: np.ndarray) -> StainFit:
     """Stains of pixels (..., 3) uint8; NotStained where there are fewer than two."""
-    density = _stained(od_of(pixels)).astype(np.float64)
+    density = _stained(_DENSITY[pixels].reshape(-1, 3)).astype(np.float64)
     if len(density) < FEWEST:
         raise NotStained("almost nothing in its patches is stained")
     _, axes = np.linalg.eigh(np.cov(density.T))

@@ -122,17 +122,13 @@ def is_series(features: object) -> bool:
     return hasattr(features, "items") and hasattr(features, "index") and not isinstance(features, Mapping)
 
 
-def _named(features: Any) -> Iterator[tuple[str | None, BagLike]]:
+def _named(features: Any) -> Iterable[tuple[str | None, BagLike]]:
     """Bags with their names; None where there is none, as for paths in a Series with numbered rows."""
-    if isinstance(features, Mapping):
-        yield from features.items()
-    elif is_series(features):
-        numbered = features.index.dtype.kind in "iu"
-        for name, one in features.items():
-            yield None if numbered and isinstance(one, (str, Path)) else str(name), one
-    else:
-        for one in features:
-            yield None, one
+    if not (isinstance(features, Mapping) or is_series(features)):
+        return ((None, one) for one in features)
+    return (
+        (None if isinstance(n, int) and isinstance(one, (str, Path)) else str(n), one) for n, one in features.items()
+    )
 
 
 def _listed(one: BagLike, name: str | None, index: int, reading: Reading) -> Listing:

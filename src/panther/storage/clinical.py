@@ -287,6 +287,4 @@ def _per_patient(clinical: "pd.DataFrame") -> "pd.DataFrame":
 
 def without_features(slide: str, table: str) -> str:
     """Reason for a slide of a table without a feature file."""
-    if slide.startswith("."):
-        return f"{slide}: {table} names it, but files whose names begin with a dot are not read; rename both"
     return f"{slide}: {table} names it, but there is no feature file of this name"

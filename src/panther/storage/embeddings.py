@@ -148,36 +148,17 @@ class EmbeddingTable:
         return pd.DataFrame(np.asarray(self.vectors), index=pd.Index(self.samples, dtype=object), columns=names)
 
 
-def write_embeddings(table: EmbeddingTable, path: Path, dtype: str = "float32") -> float:
-    """Write embeddings in the format of the ending of ``path``; returns the largest rounding error of ``dtype``.
-
-    The error is relative to each column's largest magnitude; 0 for float32.
-    """
+def write_embeddings(table: EmbeddingTable, path: Path) -> None:
+    """Write embeddings in the format of the ending of ``path``."""
     check_embedding_path(path)
-    stored, error = _narrowed(table.vectors, dtype)
     with atomic_write(path) as temporary:
-        WRITERS[path.suffix](replace(table, vectors=stored), temporary)
-    return error
+        WRITERS[path.suffix](table, temporary)
 
 
 def check_embedding_path(path: Path) -> None:
     """Refuse an unknown ending before the work."""
     if path.suffix not in WRITERS:
         raise InputError(f"{path}: expected an ending {' or '.join(WRITERS)}")
-
-
-def _narrowed(vectors: np.ndarray, dtype: str) -> tuple[np.ndarray, float]:
-    if dtype == "float32":
-        return vectors, 0.0
-    stored = np.empty(vectors.shape, np.float16)
-    error, largest = np.zeros(vectors.shape[1]), np.zeros(vectors.shape[1])
-    for index, row in enumerate(vectors):
-        if np.abs(row).max() > np.finfo(np.float16).max:
-            raise InputError(f"dtype: {np.abs(row).max():.3g} is too large for float16, expected float32")
-        stored[index] = row
-        error = np.maximum(error, np.abs(row - stored[index].astype(np.float32)))
-        largest = np.maximum(largest, np.abs(row))
-    return stored, float((error / np.maximum(largest, np.finfo(np.float32).tiny)).max())
 
 
 def _write_h5ad(table: EmbeddingTable, path: Path) -> None:

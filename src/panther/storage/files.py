@@ -3,13 +3,11 @@
 Reading raises the errors of the system and the parser; callers use `read_errors` to add what the file should be.
 """
 
-import errno
 import hashlib
 import json
-import os
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -40,7 +38,6 @@ DAMAGE = (
     struct.error,
     zlib.error,
 )
-BLOCK = 8 * 2**20  # bytes that are copied at a time
 
 
 @contextmanager
@@ -129,15 +126,3 @@ def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 def content_of(path: Path) -> str:
     """SHA-256 of a file's bytes."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def copy_file(source: Path, target: Path, stopped: Callable[[], bool]) -> None:
-    """Copy a file with its times; an OSError if the disk is full or ``stopped()`` is true."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with source.open("rb") as reader, target.open("wb") as writer:
-        while block := reader.read(BLOCK):
-            if stopped():
-                raise OSError(errno.ECANCELED, os.strerror(errno.ECANCELED))
-            writer.write(block)
-    times = source.stat()
-    os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))

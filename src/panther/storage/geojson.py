@@ -26,7 +26,7 @@ def annotation(
     """Feature of one polygon, as an annotation of the class ``group``; ``more`` are further properties."""
     return {
         "type": "Feature",
-        "geometry": {"type": "Polygon", "coordinates": [_closed(ring) for ring in rings]},
+        "geometry": {"type": "Polygon", "coordinates": [[*points, points[0]] for points in map(_corners, rings)]},
         "properties": {
             "objectType": "annotation",
             "name": name,
@@ -55,7 +55,11 @@ def read_geojson(path: Path) -> GeoJson:
     """
     document = json.loads(path.read_text(encoding="utf-8-sig"))
     features = _features(document)
-    polygons = [(_class(f), rings) for f in features for rings in _polygons(f.get("geometry") or {})]
+    polygons = []
+    for feature in features:
+        group = (feature.get("properties") or {}).get("classification") or {}
+        name = group.get("name") if isinstance(group, dict) else str(group)
+        polygons += [(name, rings) for rings in _polygons(feature.get("geometry") or {})]
     member = document.get("panther") if isinstance(document, dict) else None
     return GeoJson(features, polygons, member if isinstance(member, dict) else {})
 
@@ -63,10 +67,9 @@ def read_geojson(path: Path) -> GeoJson:
 NOT_GEOJSON = (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError)
 
 
-def _closed(ring: np.ndarray) -> list[list[float]]:
+def _corners(ring: np.ndarray) -> list[list[float]]:
     whole = ring.round()
-    points = (whole.astype(int) if (whole == ring).all() else ring).tolist()
-    return [*points, points[0]]
+    return (whole.astype(int) if (whole == ring).all() else ring).tolist()
 
 
 def _features(document: Any) -> list[dict[str, Any]]:
@@ -76,11 +79,6 @@ def _features(document: Any) -> list[dict[str, Any]]:
     if kind == "FeatureCollection":
         return list(document["features"])
     return [document] if kind == "Feature" else [{"type": "Feature", "geometry": document, "properties": {}}]
-
-
-def _class(feature: dict[str, Any]) -> str | None:
-    classification = (feature.get("properties") or {}).get("classification") or {}
-    return classification.get("name") if isinstance(classification, dict) else str(classification)
 
 
 def _polygons(geometry: dict[str, Any]) -> Iterator[Rings]:

@@ -18,21 +18,9 @@ from pathlib import Path
 from panther.errors import InputError
 from panther.storage.files import read_text
 
-SLIDE_SUFFIXES = (
-    ".svs",
-    ".ndpi",
-    ".mrxs",
-    ".scn",
-    ".tif",
-    ".tiff",
-    ".dcm",
-    ".vms",
-    ".bif",
-    ".czi",
-    ".zarr",
-    ".h5",
-    ".pt",
-)
+SUFFIXES = (".svs", ".ndpi", ".mrxs", ".scn", ".tif", ".tiff", ".bif", ".vms", ".vmu", ".svslide", ".czi")  # of slides
+DICOM = ".dcm"
+NAMED = (*SUFFIXES, DICOM, ".zarr", ".h5", ".pt")  # endings that names of slides in tables may have
 
 
 def composed(name: str) -> str:
@@ -47,7 +35,7 @@ def decomposed(name: str) -> str:
 
 def without_suffix(name: str) -> str:
     """Composed name of a slide without the ending of its file."""
-    return composed(name[: name.rindex(".")] if name.lower().endswith(SLIDE_SUFFIXES) else name)
+    return composed(name[: name.rindex(".")] if name.lower().endswith(NAMED) else name)
 
 
 def piece_name(slide: str, number: int) -> str:

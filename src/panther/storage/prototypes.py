@@ -141,16 +141,16 @@ def as_prototypes(prototypes: Prototypes | Path | str | Tensor | np.ndarray) -> 
 def encoder_notes(prototypes: Prototypes, refs: Sequence[Openable], work: Work) -> list[str]:
     """Note where either the prototypes or the features (of the first slide) name no encoder, so that only dimensions are compared."""
     for result in map_slides(_encoder_of, refs[:1], work.executor):
-        if result.value is not None and bool(result.value[0]) != bool(prototypes.encoder):
-            encoder, source = result.value
-            unnamed, other = (source, prototypes.encoder) if prototypes.encoder else ("the prototypes", encoder)
+        if result.reason is None and bool(result.value) != bool(prototypes.encoder):
+            unnamed, other = (
+                (refs[0].sample, prototypes.encoder) if prototypes.encoder else ("the prototypes", result.value)
+            )
             return [f"{unnamed}: no encoder is named, the other side is of {other!r}; only dimensions were compared"]
     return []
 
 
-def _encoder_of(ref: Openable) -> tuple[str | None, str]:
-    bag = ref.open()
-    return bag.encoder, bag.source
+def _encoder_of(ref: Openable) -> str | None:
+    return ref.open().encoder
 
 
 def _read(path: Path) -> Prototypes:

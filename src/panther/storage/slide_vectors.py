@@ -1,7 +1,7 @@
 """Vectors of slides or patients from slide encoders (TITAN, PRISM, CHIEF ...), in the layouts of other tools.
 
 One file per slide: TRIDENT's `slide_features_*`, STAMP's slide and patient files, plain arrays or tensors. All slides in one file: AnnData
-(.h5ad, .zarr), .npz, a .npy with a .txt file of names, or a table with a row per slide.
+(.h5ad, .zarr), .npz, or a table with a row per slide.
 """
 
 from collections import Counter
@@ -27,25 +27,17 @@ from panther.storage.clinical import (
     read_clinical,
 )
 from panther.storage.embeddings import is_in_memory, matrix_of_anndata, of_memory
-from panther.storage.files import read_errors, read_text
+from panther.storage.files import read_errors
 from panther.storage.isolated import call_isolated
 from panther.storage.names import as_text, not_text, without_suffix
 from panther.storage.readers.h5 import text
 from panther.storage.readers.h5_storage import check_storage, local_dataset
 from panther.storage.readers.tensors import load_tensor
-from panther.storage.tables import as_table, read_parquet, source_of
+from panther.storage.tables import as_table, read_parquet
 from panther.store import is_stored_embeddings
 from panther.types import Bag
 
-NAMES = (
-    *SLIDE_COLUMNS,
-    *PATIENT_COLUMNS,
-    "sample",
-    "id",
-    "ID",
-    "Unnamed: 0",
-    "",
-)  # names of the column of slides or patients
+NAMES = (*SLIDE_COLUMNS, *PATIENT_COLUMNS, "sample", "id", "ID", "Unnamed: 0", "")  # of the column of names
 LEVELS = ("slide", "patient")  # STAMP's `feat_type` of files with one vector
 
 
@@ -73,10 +65,10 @@ def read_slide_vectors(path: Any, key: str | None = None) -> SlideVectors:
     Parameters
     ----------
     path : path, EmbeddingTable or AnnData
-        Folder with one file per slide (TRIDENT's `slide_features_*`, STAMP's, `.npy`, `.pt`); or one file for all: `.h5ad`, `.zarr`, `.npz`, `.npy`
-        with a `.txt` file of names, `.csv`, `.tsv` or `.parquet`.
+        Folder with one file per slide (TRIDENT's `slide_features_*`, STAMP's, `.npy`, `.pt`); or one file for all: `.h5ad`, `.zarr`, `.npz`,
+        `.csv`, `.tsv` or `.parquet`.
     key : str, optional
-        Part of the file: `obsm/X_titan` of AnnData, the array of an `.npz`, the column of names of a table, the file of names of a `.npy`.
+        Part of the file: `obsm/X_titan` of AnnData, the array of an `.npz`, the column of names of a table.
     """
     if is_in_memory(path):
         embeddings = of_memory(path)
@@ -92,7 +84,7 @@ def read_slide_vectors(path: Any, key: str | None = None) -> SlideVectors:
         if not files:
             raise InputError(f"{path}: no file with the vector of a slide, expected {', '.join(SINGLE)} files")
         return read_files(path, files)
-    if suffix in SINGLE and suffix not in WHOLE:
+    if suffix in SINGLE:
         return read_files(path, [path])
     if suffix not in WHOLE:
         raise InputError(f"{path}: no known layout of slide vectors, expected a folder, or {', '.join(WHOLE)}")
@@ -194,65 +186,25 @@ def _read_npz(path: Path, key: str | None) -> SlideVectors:
         return _of_rows(str(path), names, matrix, f"npz, {key or 'X'}")
 
 
-def _read_npy(path: Path, key: str | None) -> SlideVectors:
-    """A matrix (n, d); the lines of the .txt file of the same name, or of the file ``key``, are the names of the rows."""
-    names = path.with_suffix(".txt") if key is None else path.parent / key
-    if not names.exists():
-        raise InputError(f"{path}: no names of its rows; expected {names.name} in the same folder, one name per line")
-    lines = [line.strip() for line in read_text(names).splitlines() if line.strip()]
-    matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-    return _of_rows(f"{path} with {names.name}", lines, np.asarray(matrix), "npy with names")
-
-
 def _read_table(path: Path, key: str | None) -> SlideVectors:
-    """CSV or TSV; ``key`` is the column of names, if it has no usual name."""
-    return _of_columns(path, as_table(path), key, "table")
-
-
-def _read_parquet(path: Path, key: str | None) -> SlideVectors:
-    """Parquet; one column may hold whole vectors as lists."""
-    table = read_parquet(path)
+    """CSV, TSV or parquet; ``key`` is the column of names, if it has no usual name."""
+    table = read_parquet(path) if path.suffix == ".parquet" else as_table(path)
     index = [name for name in table.index.names if name is not None and name not in table.columns]
-    table = table.reset_index(level=index) if index else table
-    table.columns = [str(name) for name in table.columns]
-    table.attrs["source"] = str(path)
-    lists = [name for name in _words(table) if len(table) and isinstance(table[name].iloc[0], (np.ndarray, list))]
-    if not lists:
-        return _of_columns(path, table, key, "parquet")
-    if len(lists) > 1:
-        raise InputError(f"{path}: the columns {listed(lists)} all hold vectors; keep one of them")
-    rows = [np.asarray(row, np.float32).reshape(-1) for row in table[lists[0]]]
-    if len({len(row) for row in rows}) > 1:
-        raise InputError(f"{path}: the vectors in {lists[0]!r} have different lengths")
-    return _of_rows(str(path), list(_name_column(table, key)), np.stack(rows), "parquet")
-
-
-def _of_columns(path: Path, table: pd.DataFrame, key: str | None, layout: str) -> SlideVectors:
-    names = _name_column(table, key)
-    ids = {str(names.name), *called(table.columns, (*SLIDE_COLUMNS, *PATIENT_COLUMNS))}
+    table = (table.reset_index(level=index) if index else table).rename(columns=str)
+    name = find_column(table, key, NAMES, "name")
+    if name is None:
+        raise InputError(f"{path}: no column of names among {listed(table.columns, 5)} (`FILE#COLUMN`)")
+    ids = {name, *called(table.columns, (*SLIDE_COLUMNS, *PATIENT_COLUMNS))}
     values = table[[column for column in table.columns if column not in ids]]
     if values.empty:
-        raise InputError(f"{path}: no column of numbers beside {names.name!r}")
+        raise InputError(f"{path}: no column of numbers beside {name!r}")
     try:
-        matrix = (values.replace("", "nan") if _words(values) else values).to_numpy(np.float32)
+        matrix = values.replace("", "nan").to_numpy(np.float32)
     except (ValueError, TypeError) as error:
         wrong = [column for column in values.columns if pd.to_numeric(values[column], errors="coerce").isna().any()]
         remedy = f"leave it out, or name the column of names, `{path.name}#COLUMN`"
         raise InputError(f"{path}: the column {wrong[0] if wrong else '?'!r} holds no numbers; {remedy}") from error
-    return _of_rows(str(path), list(names), matrix, layout)
-
-
-def _words(table: pd.DataFrame) -> list[str]:
-    """Columns that do not hold numbers."""
-    return [str(name) for name, dtype in table.dtypes.items() if not pd.api.types.is_numeric_dtype(dtype)]
-
-
-def _name_column(table: pd.DataFrame, key: str | None) -> pd.Series:
-    """Column with the names of the slides or patients."""
-    column = find_column(table, key, NAMES, "name")
-    if column is None:
-        raise InputError(f"{source_of(table)}: no column of names among {listed(table.columns, 5)} (`FILE#COLUMN`)")
-    return table[column].map(str)
+    return _of_rows(str(path), list(map(str, table[name])), matrix, path.suffix[1:])
 
 
 class _Single(NamedTuple):
@@ -325,10 +277,7 @@ def _not_one_vector(shape: tuple[int, ...]) -> InputError:
 WHOLE: dict[str, Callable[[Path, str | None], SlideVectors]] = {
     **dict.fromkeys((".h5ad", ".zarr"), _read_anndata),
     ".npz": _read_npz,
-    ".npy": _read_npy,
-    ".csv": _read_table,
-    ".tsv": _read_table,
-    ".parquet": _read_parquet,
+    **dict.fromkeys((".csv", ".tsv", ".parquet"), _read_table),
 }
 SINGLE: dict[str, Callable[[Path], _Single]] = {
     **dict.fromkeys((".h5", ".hdf5"), lambda path: call_isolated(_read_h5, path)),

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from panther.storage.bags import files_below, one_of
 from panther.storage.clinical import read_clinical
 from panther.storage.embeddings import open_anndata
 from panther.storage.files import read_errors
-from panther.storage.names import SLIDE_SUFFIXES, as_text, not_text
+from panther.storage.names import DICOM, SUFFIXES, as_text, not_text
 from panther.storage.prototypes import load_prototypes
 from panther.storage.readers import BAG_SUFFIXES, is_store, open_bag
 from panther.storage.slide_vectors import SINGLE, read_files
@@ -24,14 +25,21 @@ from panther.store import is_stored_embeddings
 def survey(path: Path, *, deep: bool = False) -> dict[str, Any]:
     """Describe one file: its kind and metadata, or the problem; ``deep`` reads all features to find NaN."""
     suffix = path.suffix.lower()
-    if as_text(path.name) is None and suffix in (*BAG_SUFFIXES, *OTHERS):
+    if as_text(path.name) is None and suffix in (*BAG_SUFFIXES, *SUFFIXES, *OTHERS):
         return {"kind": "problem", "problem": not_text(path)}
     try:
         if is_stored_embeddings(path):
             return _embeddings(path)
         if suffix in BAG_SUFFIXES:
             return _bag(path, deep)
-        return OTHERS[suffix](path) if suffix in OTHERS else {"kind": "other"}
+        if suffix in OTHERS:
+            return OTHERS[suffix](path)
+        is_image = suffix in (*SUFFIXES, DICOM)
+        return (
+            {"kind": "slide image", "format": suffix[1:], "bytes": path.stat().st_size}
+            if is_image
+            else {"kind": "other"}
+        )
     except InputError as error:
         return {"kind": "problem", "problem": str(error)}
 
@@ -81,8 +89,12 @@ def _bag(path: Path, deep: bool) -> dict[str, Any]:
     except NotABagError as error:
         return _not_a_bag(path, error)
     except InputError:
-        if path.suffix.lower() in SINGLE and (about := _slide_vector(path)) is not None:
-            return about
+        if path.suffix.lower() not in SINGLE:
+            raise
+        with suppress(InputError):
+            vector = read_files(path, [path])
+            about = {"kind": "slide vector", "slide": vector.names[0], "format": vector.layout, "dim": vector.dim}
+            return about | {"encoder": vector.encoder, "level": vector.level}
         raise
     about = {
         "kind": "bag",
@@ -100,16 +112,6 @@ def _bag(path: Path, deep: bool) -> dict[str, Any]:
     if deep and (row := first_bad_row(bag.features)) is not None:
         about["problem"] = str(not_finite(str(path), row))
     return about
-
-
-def _slide_vector(path: Path) -> dict[str, Any] | None:
-    """Vector of a slide encoder; None for other files."""
-    try:
-        vector = read_files(path, [path])
-    except InputError:
-        return None
-    about = {"kind": "slide vector", "slide": vector.names[0], "format": vector.layout, "dim": vector.dim}
-    return about | {"encoder": vector.encoder, "level": vector.level}
 
 
 def _not_a_bag(path: Path, error: InputError) -> dict[str, Any]:
@@ -164,13 +166,8 @@ def _table(path: Path) -> dict[str, Any]:
     return about | {"columns": list(table.rows.columns)}
 
 
-def _image(path: Path) -> dict[str, Any]:
-    return {"kind": "slide image", "format": path.suffix[1:].lower(), "bytes": path.stat().st_size}
-
-
 OTHERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     ".pkl": _prototypes,
     ".h5ad": _embeddings,
     **dict.fromkeys((".csv", ".tsv"), _table),
-    **{suffix: _image for suffix in SLIDE_SUFFIXES if suffix not in BAG_SUFFIXES},
 }

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from panther.errors import InputError, listed
 from panther.storage.files import read_errors
@@ -76,18 +76,18 @@ def with_types(table: "pd.DataFrame", words: Collection[str] = (), ids: Iterable
 def _read_text(path: Path) -> "pd.DataFrame":
     import pandas as pd
 
-    layout = find_layout(path)
-    refuse_repeated_columns(path, layout.header)  # pandas would rename the second one to `label.1`
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as handle:
+        first = next((line for line in handle if line.strip()), "")
+        # the most frequent one in the header outside of quotes, else that of the file's ending
+        usual = "\t" if path.suffix in (".tsv", ".txt") else ","
+        separator = max((usual, ",", ";", "\t"), key=re.sub('"[^"]*"', "", first).count)
+        header = next(csv.reader(chain([first], handle), delimiter=separator), [])
+    refuse_repeated_columns(path, header)  # pandas would rename the second one to `label.1`
     options: Any = {"dtype": str, "keep_default_na": False, "encoding": "utf-8-sig", "index_col": False}
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)  # pandas cuts lines with too many cells
-            table = pd.read_csv(path, sep=layout.separator, **options)
-    except (pd.errors.ParserError, pd.errors.ParserWarning):
-        refuse_long_lines(path, layout)
-        raise
-    table = table.fillna("")  # of short lines
-    if layout.separator != ";":
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)  # pandas cuts lines with too many cells
+        table = pd.read_csv(path, sep=separator, **options).fillna("")  # of short lines
+    if separator != ";":
         return table
     # spreadsheets of much of Europe write semicolons and decimal commas
     return table.assign(**{name: _with_points(table[name], name, str(path)) for name in table.columns})
@@ -206,37 +206,6 @@ def _with_points(column: "pd.Series", name: str, source: str) -> "pd.Series":
     return cells.mask(commas, cells.str.replace(",", "."))
 
 
-SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
-
-
-class Layout(NamedTuple):
-    """Layout of a text file."""
-
-    separator: str
-    header: list[str]
-
-
-def find_layout(path: Path) -> Layout:
-    """Separator and header of a file."""
-    with path.open(newline="", encoding="utf-8-sig", errors="replace") as handle:
-        first = next((line for line in handle if line.strip()), "")
-        # the most frequent one in the header outside of quotes, else that of the file's ending
-        usual = "\t" if path.suffix in (".tsv", ".txt") else ","
-        separator = max((usual, *SEPARATORS), key=re.sub('"[^"]*"', "", first).count)
-        return Layout(separator, next(csv.reader(chain([first], handle), delimiter=separator), []))
-
-
-def refuse_long_lines(path: Path, layout: Layout) -> None:
-    """Refuse a line with more cells than the header."""
-    with path.open(newline="", encoding="utf-8-sig", errors="replace") as handle:
-        rows = csv.reader(handle, delimiter=layout.separator)
-        for row in rows:
-            if len(row) > len(layout.header):
-                cells = f"{len(row)} cells but the header {len(layout.header)}"
-                remedy = f"put text that holds a {SEPARATORS[layout.separator]} in quotes"
-                raise InputError(f"{path}: line {rows.line_num} has {cells}; {remedy}")
-
-
 FOLDER = re.compile(r"(?P<name>.+)_k=(?P<k>\d+)")  # of one fold
 PART = re.compile(r"train|val|test|test_.+")
 
@@ -263,8 +232,22 @@ def read_parts(table: "Path | str | pd.DataFrame", split: str | None = None) -> 
     if split is None:
         return Parts(as_table(table))
     if isinstance(table, (str, Path)) and Path(table).is_dir():
-        return _from_folder(Path(table), split)
-    return _from_column(as_table(table), split)
+        folder = Path(table)
+        file = folder / f"{split}.csv"
+        folds = sorted(path.parent for path in folder.glob(f"*/{split}.csv") if FOLDER.fullmatch(path.parent.name))
+        if folds and not file.exists():
+            raise InputError(f"{folder}: holds {len(folds)} folds, expected one of them, e.g. `table={folds[0]}`")
+        others = {part: as_table(other) for part, other in part_files(folder).items() if part != split}
+        return Parts(as_table(file), others, f"other tables of {folder}")
+    table = as_table(table)
+    source = source_of(table)
+    if "split" not in table.columns:
+        raise InputError(f"{source}: `split={split}` requires a column `split` among {listed(table.columns)}")
+    parts = plain_labels(table["split"]).mask(is_missing(table["split"]), "")
+    rows = {str(part): table[parts == part] for part in parts.unique()}
+    if split not in rows:
+        raise InputError(f"{source}: no row has split {split!r}, expected one of {listed(sorted(rows))}")
+    return Parts(rows.pop(split), rows, f"{source} with another `split`")
 
 
 def part_files(folder: Path) -> dict[str, Path]:
@@ -283,23 +266,3 @@ def refuse_shared_patients(source: str, patients: Mapping[str, Iterable[str]]) -
     if twice:
         patient, (part, other) = min(twice.items())
         raise InputError(f"{source}: {len(twice)} patients are in two parts, e.g. {patient} in {part} and {other}")
-
-
-def _from_folder(folder: Path, split: str) -> Parts:
-    file = folder / f"{split}.csv"
-    folds = sorted(path.parent for path in folder.glob(f"*/{split}.csv") if FOLDER.fullmatch(path.parent.name))
-    if folds and not file.exists():
-        raise InputError(f"{folder}: holds {len(folds)} folds, expected one of them, e.g. `table={folds[0]}`")
-    others = {part: other for part, other in part_files(folder).items() if part != split}
-    return Parts(as_table(file), {part: as_table(other) for part, other in others.items()}, f"other tables of {folder}")
-
-
-def _from_column(table: "pd.DataFrame", split: str) -> Parts:
-    source = source_of(table)
-    if "split" not in table.columns:
-        raise InputError(f"{source}: `split={split}` requires a column `split` among {listed(table.columns)}")
-    parts = plain_labels(table["split"]).mask(is_missing(table["split"]), "")
-    rows = {str(part): table[parts == part] for part in parts.unique()}
-    if split not in rows:
-        raise InputError(f"{source}: no row has split {split!r}, expected one of {listed(sorted(rows))}")
-    return Parts(rows.pop(split), rows, f"{source} with another `split`")

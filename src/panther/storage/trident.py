@@ -106,13 +106,13 @@ def folder_name(size: int, mpp: float, overlap: int) -> str:
     return f"{magnification(mpp):g}x_{size}px_{overlap}px_overlap"
 
 
-def coords_attributes(value: Coords, saved_to: str) -> dict[str, Any]:
-    """Attributes of `coords`: TRIDENT's, and all others as JSON in `panther`."""
+def write_coords(path: Path, value: Coords, saved_to: str) -> None:
+    """Write coordinates with TRIDENT's attributes, and all others as JSON in `panther`; the same value gives the same bytes."""
     spec = value.spec
     assert spec.mpp is not None
     # unrounded, unlike the magnifications
     exact = {"level0_mpp": value.mpp, "mpp": spec.mpp, "level": spec.level, "size_read": spec.size_read}
-    return {
+    attributes = {
         "patch_size": spec.size,
         "patch_size_level0": spec.size_level0,
         "level0_magnification": magnification(value.mpp),
@@ -124,13 +124,9 @@ def coords_attributes(value: Coords, saved_to: str) -> dict[str, Any]:
         "level0_height": value.dimensions[1],
         "panther": json.dumps({**exact, **value.about}, sort_keys=True),
     }
-
-
-def write_coords(path: Path, value: Coords, saved_to: str) -> None:
-    """Write a file of coordinates whole or not at all; the same value gives the same bytes."""
     with atomic_write(path) as temporary, h5_writer(temporary) as file:
         coords = file.create_dataset("coords", data=value.coords.astype(np.int64).reshape(-1, 2))
-        coords.attrs.update(coords_attributes(value, saved_to))
+        coords.attrs.update(attributes)
 
 
 def read_coords(path: Path | str) -> Coords:

@@ -135,24 +135,17 @@ def convert_bag(ref: Openable, *, folder: Path, to: str, dtype: str = "keep", sl
         if realpath(target) == realpath(file):
             raise InputError(f"{file}: would be overwritten by its own conversion; expected another output folder")
     numbers = bag.features.dtype if dtype == "keep" else DTYPES[dtype]
-    if slide_mpp is not None:
-        bag = _in_pixels(bag, slide_mpp)
+    if slide_mpp is not None and bag.places is not None and bag.spec.coords_unit != "px":
+        spec, places = bag.spec, (bag.places().double() / slide_mpp).round().long()
+        size = round(spec.size * spec.mpp / slide_mpp) if spec.mpp and spec.size else None
+        spec = replace(spec, coords_unit="px", size_level0=size, mpp_level0=slide_mpp)
+        bag = replace(bag, places=LoadedCoords(places), spec=spec)
     with suppress(_SameContentError), atomic_write(target) as temporary:
         layout.write(bag, temporary, numbers, finite_blocks(bag, numbers))
         if not target.exists() or not filecmp.cmp(temporary, target, shallow=False):
             return "written"
         raise _SameContentError
     return "kept"
-
-
-def _in_pixels(bag: Bag, mpp: float) -> Bag:
-    """The same bag with coordinates in pixels of level 0."""
-    spec = bag.spec
-    if bag.places is None or spec.coords_unit == "px":
-        return bag
-    size = round(spec.size * spec.mpp / mpp) if spec.mpp and spec.size else None
-    spec = replace(spec, coords_unit="px", size_level0=size, mpp_level0=mpp)
-    return replace(bag, places=LoadedCoords((bag.places().double() / mpp).round().long()), spec=spec)
 
 
 def finite_blocks(bag: Bag, dtype: torch.dtype) -> Iterator[Tensor]:

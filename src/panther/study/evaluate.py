@@ -53,32 +53,39 @@ def evaluate(run: StudyRun, *, work: Work = LOCAL) -> Results:
     groups: dict[Group, Members] = {}
     for one in tested:
         groups[one.group()] = (*groups.get(one.group(), ()), one)
-    real = {key: members for key, members in groups.items() if not members[0].trained.cell.permuted}
     shuffled = [one for trained in run.shuffled for one in evaluations(trained, population, {})]
-    pairs, gained, moved = pairs_against(real, study.reference_row), gain_pairs(real), shuffle_pairs(real, shuffled)
+    pairs, gained, moved = (
+        pairs_against(groups, study.reference_row),
+        gain_pairs(groups),
+        shuffle_pairs(groups, shuffled),
+    )
     sides = dict.fromkeys([*groups.values(), *(side for pair in (*pairs, *gained, *moved) for side in pair.sides)])
     function = partial(_resampled, number=study.bootstrap)
     resampled = dict(zip(sides, map_all(function, list(sides), "confidence intervals", work), strict=True))
     unmoved = [row.title for row in study.rows if not reads_places(row, study.rows)] if study.shuffle else []
     by_class = study.prediction_sets == "by-class"
+    number = len(population.of_study)
+    covariates = (
+        fit_covariates(population.table.head(number), study.covariates, number)[0] if study.covariates else None
+    )
+    is_curved = covariates is not None and any(one.spline for one in covariates.columns)
+    predictions = []
+    for one in tested:
+        if not one.subgroup:
+            columns: dict[str, Any] = {**one.trained.cell.columns(), "fold": one.trained.fold, "part": one.part}
+            columns |= {"sample": list(one.ids), "patient": list(one.patients)}
+            predictions.append(pd.DataFrame({**columns, **one.target.columns(), **one.task.columns(one.prediction)}))
     return Results(
         metrics,
-        _predictions(tested),
+        pd.concat(predictions, ignore_index=True),
         _summary(metrics, groups, resampled),
         pd.DataFrame([row for pair in pairs for row in compared(pair, resampled)]),
         run,
-        pd.DataFrame(gains(gained, resampled, _baseline(run))),
+        pd.DataFrame(gains(gained, resampled, "spline" if is_curved else "linear")),
         judge_sureness(judged, population, study.bootstrap, work, by_class),
         judge_retrieval(run),
         shuffle_table(groups, moved, unmoved, resampled),
     )
-
-
-def _baseline(run: StudyRun) -> str:
-    """How numbers enter the model of covariates alone."""
-    specs, number = run.study.covariates, len(run.population.of_study)
-    fitted = fit_covariates(run.population.table.head(number), specs, number)[0].columns if specs else ()
-    return "spline" if any(one.spline for one in fitted) else "linear"
 
 
 def _metrics(evaluations: Iterable[Evaluation]) -> pd.DataFrame:
@@ -115,13 +122,15 @@ def _summary(metrics: pd.DataFrame, groups: dict[Group, Members], resampled: Res
     limits = {key: intervals(resampled[members]) for key, members in groups.items()}
     ends = [_ends(limits[key].get(name), name) for key, name in zip(owners, table["metric"], strict=True)]
     table[["ci_low", "ci_high"]] = ends
-    real = {key: resampled[members] for key, members in groups.items() if not members[0].trained.cell.permuted}
-    table = _add_selection(table, owners, real)
+    table = _add_selection(table, [resampled[groups[key]] for key in owners])
     table["patients"] = [len({p for one in groups[key] for p in one.patients}) for key in owners]
-    table["exact_low"] = [
-        _exact_bound(groups[key], name) if is_perfect(mean, name) else np.nan
-        for key, name, mean in zip(owners, table["metric"], table["mean"], strict=True)
-    ]
+    table["exact_low"] = np.nan
+    for row, (key, name, mean) in enumerate(zip(owners, table["metric"], table["mean"], strict=True)):
+        known = [(one.target, one.patients) for one in groups[key] if isinstance(one.target, Classes)]
+        if known and is_perfect(mean, name):
+            labels = np.concatenate([target.as_y() for target, _ in known])
+            patients = np.concatenate([np.array(patients) for _, patients in known])
+            table.loc[row, "exact_low"] = exact_bounds(labels, patients).get(name, np.nan)
     return table
 
 
@@ -130,34 +139,14 @@ def _ends(interval: Interval | None, metric: str) -> tuple[float, float]:
     return tuple(np.clip([interval.low, interval.high], *metric_range(metric))) if interval else (np.nan, np.nan)
 
 
-def _add_selection(table: pd.DataFrame, owners: list[Group], resampled: dict[Group, Resampled]) -> pd.DataFrame:
+def _add_selection(table: pd.DataFrame, resampled: list[Resampled]) -> pd.DataFrame:
     """Number of rows that the best of each test was chosen from, its score and interval corrected for that; without subgroups."""
     columns = ["of_rows", "selected", "selected_low", "selected_high"]
     table[columns] = np.nan
-    candidates = np.array([owner in resampled for owner in owners])  # rows on permuted labels are none
-    for _, test in table[(table["subgroup"] == "") & candidates].groupby(["part", "metric"]):
+    for _, test in table[table["subgroup"] == ""].groupby(["part", "metric"]):
         metric = str(test["metric"].iloc[0])
-        rows = [resampled[owners[n]] for n in test.index if metric in resampled[owners[n]].whole]
+        rows = [resampled[n] for n in test.index if metric in resampled[n].whole]
         if len(rows) > 1 and not test["mean"].isna().all():
             best = best_of(rows, metric, lower=metric in LOWER_IS_BETTER)
             table.loc[test.index, columns] = [len(rows), best.value, *_ends(best, metric)]
     return table
-
-
-def _exact_bound(members: Members, metric: str) -> float:
-    """Bound of a perfect score, where the metric has one."""
-    known = [(one.target, one.patients) for one in members if isinstance(one.target, Classes)]
-    if not known:
-        return np.nan
-    labels = np.concatenate([target.as_y() for target, _ in known])
-    return exact_bounds(labels, np.concatenate([np.array(patients) for _, patients in known])).get(metric, np.nan)
-
-
-def _predictions(tested: list[Evaluation]) -> pd.DataFrame:
-    tables = []
-    for one in tested:
-        if not one.subgroup:
-            columns: dict[str, Any] = {**one.trained.cell.columns(), "fold": one.trained.fold, "part": one.part}
-            columns |= {"sample": list(one.ids), "patient": list(one.patients)}
-            tables.append(pd.DataFrame({**columns, **one.target.columns(), **one.task.columns(one.prediction)}))
-    return pd.concat(tables, ignore_index=True)

@@ -84,11 +84,10 @@ def evaluations(trained: Trained, population: Population, groups: Mapping[str, p
     about, parts = load_predictions(trained.predictions)
     task = load_task(about["task"])
     patient = dict(zip(population.ids, population.patients, strict=True))
-    truth = population.permuted if trained.cell.permuted else population.target
     training = None
     for part, arrays in parts.items():
         ids = tuple(str(name) for name in arrays.pop("ids"))
-        target = truth.take(population.rows(ids))
+        target = population.target.take(population.rows(ids))
         training = training or (arrays, target)
         whole = Evaluation(trained, part, "", "", task, arrays, target, ids, tuple(patient[i] for i in ids), training)
         yield whole
@@ -126,62 +125,50 @@ def pairs_against(groups: Mapping[Group, Members], reference: str) -> list[Pair]
     pairs = []
     varying = varying_factors(pd.DataFrame(list(groups), columns=WHERE))
     for key, members in groups.items():
-        against = _reference_of(key, groups, reference)
+        # that of the reference most like this one: same training size and part, then encoder, head, loss, C; rows of two encoders are not
+        # compared, unless one of them is of precomputed vectors, which belong to no encoder
+        like = [g for g in groups if g[1] == reference and g[5:] == key[5:]]
+        same = [g for g in like if g[0] == key[0] or NOT_NAMED in (g[0], key[0])]
+        against = max(same, key=lambda g: tuple(g[i] == key[i] for i in (0, 2, 3, 4)), default=None)
         if against is not None and against != key and (sides := aligned(members, groups[against]))[0]:
             cell = dict(zip(WHERE, against, strict=True))
             pairs.append(Pair(key, sides, f"{cell['method']}{row_suffix(cell, varying)}"))
     return pairs
 
 
-def _reference_of(key: Group, groups: Iterable[Group], method: str) -> Group | None:
-    """Cell of the reference method most like this one: same training size and part, then encoder, head, loss, C.
-
-    Cells of two encoders are not compared, unless one of them is of precomputed vectors, which belong to no encoder.
-    """
-    fixed = (5, 6, 7)
-    like = [g for g in groups if g[1] == method and all(g[i] == key[i] for i in fixed)]
-    same = [g for g in like if g[0] == key[0] or NOT_NAMED in (g[0], key[0])]
-    return max(same, key=lambda g: tuple(g[i] == key[i] for i in (0, 2, 3, 4)), default=None)
-
-
 def aligned(first: Members, second: Members) -> tuple[Members, Members]:
     """Folds and seeds that both have, in one order, with the samples that both have."""
     a, b = ({(one.trained.fold, one.trained.cell.seed): one for one in side} for side in (first, second))
-    pairs = [_of_both(a[k], b[k]) for k in a if k in b]
+    pairs = []
+    for one, two in ((a[k], b[k]) for k in a if k in b):
+        if one.ids != two.ids:
+            _, rows, others = np.intersect1d(one.ids, two.ids, return_indices=True)
+            order = np.argsort(rows)
+            one, two = one.of(rows[order]), two.of(others[order])
+        pairs.append((one, two))
     return tuple(one for one, _ in pairs if one.ids), tuple(two for _, two in pairs if two.ids)
-
-
-def _of_both(one: Evaluation, two: Evaluation) -> tuple[Evaluation, Evaluation]:
-    if one.ids == two.ids:
-        return one, two
-    _, rows, others = np.intersect1d(one.ids, two.ids, return_indices=True)
-    order = np.argsort(rows)
-    return one.of(rows[order]), two.of(others[order])
 
 
 def paired_differences(sides: tuple[Members, Members], resampled: Resamples) -> dict[str, Difference]:
     """Difference of every metric, on the same resamples.
 
-    Where fewer than ten patients have different predictions, the p-value of a metric of predicted classes is at least McNemar's exact one.
+    Where fewer than ten patients have different predictions, the p-value of a metric of predicted classes is at least McNemar's exact one; each
+    patient counts once, over all slides, seeds and models.
     """
-    paired, exact = differences(resampled[sides[0]], resampled[sides[1]]), _mcnemar(*sides) or 0.0
-    return {name: replace(d, p_value=max(d.p_value, exact)) if name in THRESHOLD else d for name, d in paired.items()}
-
-
-def _mcnemar(first: Members, second: Members) -> float | None:
-    """Exact p-value where few patients have different predictions; each counts once, over all slides, seeds and models."""
+    paired = differences(resampled[sides[0]], resampled[sides[1]])
     won: dict[str, int] = {}
-    for one, two in zip(first, second, strict=True):
+    for one, two in zip(*sides, strict=True):
         if not isinstance(one.target, Classes):
-            return None
+            return paired
         truth = one.target.columns()["label"]
         predicted = (side.task.columns(side.prediction)["predicted"] for side in (one, two))
         for patient, label, a, b in zip(one.patients, truth, *predicted, strict=True):
             if a != b:
                 won[patient] = won.get(patient, 0) + (a == label) - (b == label)
     if len(won) >= FEW:
-        return None
-    return sign_test(sum(n > 0 for n in won.values()), sum(n < 0 for n in won.values()))
+        return paired
+    exact = sign_test(sum(n > 0 for n in won.values()), sum(n < 0 for n in won.values()))
+    return {name: replace(d, p_value=max(d.p_value, exact)) if name in THRESHOLD else d for name, d in paired.items()}
 
 
 def _columns(d: Difference) -> dict[str, float]:

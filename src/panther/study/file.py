@@ -1,25 +1,25 @@
 """The study file: one YAML, checked before anything runs."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pandas as pd
-from pydantic import BaseModel, Field, StrictBool, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from panther.aggregators import aggregators
 from panther.cohort.covariates import CovariateEntry
 from panther.cohort.spec import STRICT, Seed, SplitSpec, TaskSpec
 from panther.cohort.targets import Kind
-from panther.errors import InputError, first_problem, format_problem, listed, plain, suggestion
-from panther.evaluation.metrics import SHOWN, metric_problem
+from panther.errors import InputError, first_problem, format_problem, plain, suggestion
+from panther.evaluation.metrics import PRINTED, SHOWN, label_metric
 from panther.mil import networks
 from panther.models.blocks import needs_prototypes
 from panther.models.heads import PROBE, STRUCTURED
 from panther.models.probes import PROBES
-from panther.models.settings import USUAL_LOSS, USUAL_NETWORK_LOSS, Named, changed, preset, usual_preset
+from panther.models.settings import USUAL_LOSS, USUAL_NETWORK_LOSS, Named, changed, usual_training
 from panther.models.tasks import check_loss
 from panther.plain_yaml import read_yaml
 from panther.prototypes import KMeansSettings
@@ -91,7 +91,6 @@ class Study(BaseModel):
     retrieval: bool | list[Annotated[Count, Field(le=1000)]] = False  # whether, or at which k, retrieval is evaluated
     shuffle: bool | Annotated[Count, Field(le=100)] = False  # whether, or how often, to repeat on shuffled tissue
     prediction_sets: Literal["overall", "by-class"] = "overall"  # whether they hold their level in each class
-    permuted: StrictBool = False  # whether the reference is also trained and tested on permuted labels
     bootstrap: Annotated[int, Field(ge=0)] = 1000
     max_models: Count = 10_000  # a study of more is refused before it starts
     allow_mixed_resolution: bool = False  # take features of several resolutions, which are refused otherwise
@@ -114,29 +113,29 @@ class Study(BaseModel):
             for loss in losses:
                 _under(where, check_loss, loss.name, loss.options, self.kind)
         for where, entries in (("methods", self.rows), ("heads", self.heads), ("losses", self.losses or [])):
-            _under(where, _refuse_duplicates, entries)
+            keys, titles = [entry.key() for entry in entries], [entry.title for entry in entries]
+            for position, title in enumerate(titles):
+                if keys[position] in keys[:position]:
+                    raise ValueError(f"{where}: {title!r} is repeated with the same settings")
+                if title in titles[:position]:
+                    raise ValueError(
+                        f"{where}: {title!r} is the title of two with different settings; give each a label"
+                    )
         for where, settings in (("training", self.training), ("mil_training", self.mil_training)):
-            base = preset(usual_preset(self.kind, network=where == "mil_training"))
-            _under(where, changed, base.train, settings)
+            _under(where, changed, usual_training(self.kind, network=where == "mil_training"), settings)
         if "n_prototypes" in self.prototypes:
             raise ValueError("prototypes: n_prototypes is a key of the study, n_prototypes: [16]")
         for count in self.n_prototypes:
             _under("prototypes", changed, KMeansSettings(n_prototypes=count), self.prototypes)
         _under("covariates", refuse_repeated, [one.column for one in self.covariates])
         _under("evaluate_by", refuse_repeated, self.by_columns)
-        self._check_splits()
-        self._check_judgement()
-        return self
-
-    def _check_splits(self) -> None:
-        """A table to split, and a folder for every external feature set."""
         if not isinstance(self.splits, Path) and self.table is None:
             raise ValueError("table: is needed to make splits; or give a folder of split tables as `splits`")
         for name, cohort in self.external.items():
             _check_same(f"external.{name}.features", cohort.features, self.features)
             _check_same(f"external.{name}.embeddings", cohort.embeddings, self.embeddings)
-            for row, files in self.embeddings.items():
-                _check_same(f"external.{name}.embeddings.{row}", cohort.embeddings[row], files)
+        self._check_judgement()
+        return self
 
     def _check_judgement(self) -> None:
         """Rows and metrics that exist for this task."""
@@ -148,9 +147,10 @@ class Study(BaseModel):
             raise ValueError(f"reference: no method is called {self.reference!r}; {suggestion(self.reference, titles)}")
         if self.neighbours and self.kind != "classification":
             raise ValueError(f"retrieval: found a task of {self.kind}, expected classes")
+        printed = [*PRINTED[self.kind], *map(label_metric, self.task.labels or ())]
         for metric in self.metrics or []:
-            if problem := metric_problem(metric, self.kind, self.task.labels or ()):
-                raise ValueError(f"metrics: {problem}")
+            if metric not in printed:
+                raise ValueError(f"metrics: there is no {metric!r} in tables; {suggestion(metric, printed)}")
 
     @property
     def neighbours(self) -> tuple[int, ...]:
@@ -196,17 +196,9 @@ class Study(BaseModel):
         return [Named(name=name) for name in closed or [USUAL_LOSS[self.kind]]]
 
     def cells(self) -> Iterator["Cell"]:
-        """Every combination that makes sense, then those of the reference on permuted labels."""
-        yield from self._cells()
-        for cell in self._cells() if self.permuted else ():
-            if cell.method.title == self.reference_row:
-                method = cell.method.model_copy(update={"label": f"{cell.method.title}, labels permuted"})
-                yield cell.model_copy(update={"method": method, "permuted": True})
-
-    def _cells(self) -> Iterator["Cell"]:
         """Every combination that makes sense: supervised networks bring their own head."""
-        rows, embeddings = self.rows, self.embeddings
-        known = {row.title: encoders_of(row, rows, list(self.features), embeddings) for row in rows}
+        rows = self.rows
+        known = {row.title: encoders_of(row, rows, list(self.features)) for row in rows}
         encoders = dict.fromkeys([*self.features, *itertools.chain.from_iterable(known.values())])
         for encoder, size, seed, row in itertools.product(encoders, self.train_sizes, self.seeds, rows):
             if encoder not in known[row.title]:
@@ -215,41 +207,13 @@ class Study(BaseModel):
             has_tokens = row.name in aggregators and aggregators.entry(row.name).metadata.tokens(row.options)
             counts = self.n_prototypes if any(map(needs_prototypes, parts_of(row, rows))) else [0]
             for c, head in itertools.product(counts, self.heads if not supervised else [Named(name="own")]):
-                if not supervised and head.name in STRUCTURED and not has_tokens:
-                    continue
-                if Excluded(method=row.title, head=head.title) in self.exclude:
+                needs_tokens = not supervised and head.name in STRUCTURED
+                if (needs_tokens and not has_tokens) or Excluded(method=row.title, head=head.title) in self.exclude:
                     continue
                 for loss in self.probes() if head.name == PROBE else self.losses_of(row):
                     yield Cell(
                         encoder=encoder, method=row, head=head, loss=loss, n_prototypes=c, train_size=size, seed=seed
                     )
-
-    def untrained_losses(self) -> list[str]:
-        """A note for each kind of row that is not trained with the losses of the study."""
-        names, notes = [loss.name for loss in self.losses or []], []
-        lacking = [name for name in dict.fromkeys(names) if name not in PROBES]
-        if lacking and any(head.name == PROBE for head in self.heads):
-            fitted = listed(loss.name for loss in self.probes())
-            notes.append(f"The head `{PROBE}` is fitted with {fitted}; {listed(lacking)} only train other heads.")
-        supervised = [row for row in self.rows if row.name in networks]
-        if names and supervised and self.mil_loss is None:
-            (loss,) = self.losses_of(supervised[0])
-            if set(names) != {loss.name}:
-                notes.append(
-                    f"{listed(row.title for row in supervised)}: trained with {loss.name}; `losses` ({listed(names)}) is for heads on "
-                    f"embeddings, and the loss of networks is chosen with mil_loss: {names[0]}."
-                )
-        return notes
-
-
-def _refuse_duplicates(entries: Sequence[Named]) -> None:
-    """Refuse entries with the same settings, and different ones under the same title."""
-    keys, titles = [entry.key() for entry in entries], [entry.title for entry in entries]
-    for position, title in enumerate(titles):
-        if keys[position] in keys[:position]:
-            raise InputError(f"{title!r} is repeated with the same settings")
-        if title in titles[:position]:
-            raise InputError(f"{title!r} is the title of two with different settings; give each a label")
 
 
 def _check_same(where: str, names: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
@@ -273,10 +237,7 @@ def load_study(path: Path) -> Study:
     study, folder = parse_study(read_yaml(path), str(path), path.parent), path.parent
 
     def inputs(of: Study | External) -> dict[str, Any]:
-        vectors = {
-            name: {encoder: one.model_copy(update={"path": folder / one.path}) for encoder, one in files.items()}
-            for name, files in of.embeddings.items()
-        }
+        vectors = {name: file.model_copy(update={"path": folder / file.path}) for name, file in of.embeddings.items()}
         table = None if of.table is None else folder / of.table
         features = {name: folder / place for name, place in of.features.items()}
         return {"table": table, "features": features, "embeddings": vectors}
@@ -329,14 +290,6 @@ def _on_disk(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return {**content, "features": {"features": features}}
 
 
-# expected values of keys of several types; pydantic would name the types one by one
-EITHER = {
-    "retrieval": "true, false, or numbers of neighbours from 1 to 1,000, e.g. [1, 5]",
-    "shuffle": "true, false, or how often, from 1 to 100",
-    "evaluate_by": "a column, or a list of columns",
-    "features": "a folder",
-    "splits": "a folder, {scheme: kfold} or {column: fold}",
-}
 KEYS: dict[str, Iterable[str]] = {  # below a key of the study; elsewhere those of an entry
     "task": TaskSpec.model_fields,
     "columns": [field.name for field in fields(Columns)],
@@ -353,6 +306,4 @@ def format_study_problem(error: ValidationError) -> str:
         below = below[1:]  # the type that the value was taken for
     known = KEYS.get(str(key), Named.model_fields) if below else Study.model_fields
     expected = "a name, or {name: ...}" if problem["type"] == "model_type" else ""
-    if not below or key == "features":
-        expected = EITHER.get(str(key), expected)
     return format_problem({**problem, "loc": (key, *below)}, known=list(known), expected=expected)

@@ -1,6 +1,6 @@
 """Entries of a study file (methods, heads and losses with settings, splits, vectors, external cohorts), rows of its table, cells of its grid."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -12,7 +12,7 @@ from panther.cohort.spec import Level, SplitSpec, Strict
 from panther.errors import InputError, suggestion
 from panther.evaluation.metrics import OF_LABEL, PRINTED
 from panther.mil import networks
-from panther.models.blocks import CONCAT, PRECOMPUTED, REDUCED, UNMADE, check_method, method_names
+from panther.models.blocks import CONCAT, PCA, PRECOMPUTED, UNMADE, check_method, method_names
 from panther.models.heads import check_head, head_names
 from panther.models.scaling import build_scaler, scalers
 from panther.models.settings import Named, as_named
@@ -109,22 +109,15 @@ class VectorFile(Strict):
     level: Level | None = None  # of each vector; by default the one that the names match
 
 
-def _by_encoder(value: Any) -> Any:
-    """`titan.h5ad#obsm/X_titan`, `{path: ..., key: ...}`, or one of these for each encoder, as `{encoder: {path, key}}`."""
-
-    def one(value: Any) -> Any:
-        if not isinstance(value, (str, Path)):
-            return value
-        path, hash_sign, key = str(value).rpartition("#")
-        return {"path": path, "key": key} if hash_sign and path else {"path": str(value)}
-
-    if isinstance(value, dict) and "path" not in value:
-        return {encoder: one(file) for encoder, file in value.items()}
-    return {NOT_NAMED: one(value)}
+def _as_vectors(value: Any) -> Any:
+    """`titan.h5ad#obsm/X_titan`, or `{path: ..., key: ...}`."""
+    if not isinstance(value, (str, Path)):
+        return value
+    path, hash_sign, key = str(value).rpartition("#")
+    return {"path": path, "key": key} if hash_sign and path else {"path": str(value)}
 
 
-VectorEntry = Annotated[dict[str, VectorFile], BeforeValidator(_by_encoder)]
-Embeddings = Mapping[str, Mapping[str, VectorFile]]  # name -> encoder -> file
+VectorEntry = Annotated[VectorFile, BeforeValidator(_as_vectors)]
 
 
 class External(Strict):
@@ -153,7 +146,6 @@ class Cell(Strict):
     n_prototypes: int  # 0: none
     train_size: float
     seed: int
-    permuted: bool = False  # whether labels are exchanged between patients
 
     def columns(self) -> dict[str, Any]:
         """As columns of the results."""
@@ -168,18 +160,18 @@ class Cell(Strict):
         }
 
 
-def rows_of(methods: Sequence[Named], embeddings: Embeddings, covariates: bool = False) -> list[Named]:
+def rows_of(methods: Sequence[Named], embeddings: Iterable[str], covariates: bool = False) -> list[Named]:
     """Every row: methods, then precomputed vectors; with covariates, these alone, and concatenated to every embedding."""
     rows = [*methods, *(Named(name=PRECOMPUTED, options={"name": name}, label=name) for name in embeddings)]
     if not covariates:
         return rows
-    alone = [row for row in rows if row.name not in networks and not reads_covariates(row)]
-    return [*rows, Named(name=COVARIATES), *map(_with_covariates, alone)]
-
-
-def _with_covariates(row: Named) -> Named:
-    of = row.options["of"] if row.name == CONCAT else [row.title]
-    return Named(name=CONCAT, options={"of": [*of, COVARIATES]}, label=f"{row.title} + {COVARIATES}")
+    both = []
+    for row in rows:
+        if row.name not in networks and not reads_covariates(row):
+            of = row.options["of"] if row.name == CONCAT else [row.title]
+            label = f"{row.title} + {COVARIATES}"
+            both.append(Named(name=CONCAT, options={"of": [*of, COVARIATES]}, label=label))
+    return [*rows, Named(name=COVARIATES), *both]
 
 
 def reads_covariates(row: Named) -> bool:
@@ -201,35 +193,25 @@ def is_of_patches(row: Named) -> bool:
     return row.name not in UNMADE
 
 
-def encoders_of(row: Named, rows: Sequence[Named], features: Sequence[str], embeddings: Embeddings) -> list[str]:
-    """Encoders for which a row can be made, in the order of the study; vectors without an encoder serve all."""
-    parts = parts_of(row, rows)
-    files = [embeddings.get(part.options["name"], {}) for part in parts if part.name == PRECOMPUTED]
-    named = list(dict.fromkeys(encoder for by_encoder in files for encoder in by_encoder))
-    candidates = list(features) if any(map(is_of_patches, parts)) else named or [NOT_NAMED]
-    possible = [encoder for encoder in candidates if all(encoder in one or NOT_NAMED in one for one in files)]
-    # one vector for all and one by encoder side by side: the encoders count
-    return [encoder for encoder in possible if encoder != NOT_NAMED] or possible
+def encoders_of(row: Named, rows: Sequence[Named], features: Sequence[str]) -> list[str]:
+    """Encoders for which a row can be made; rows without patches have none."""
+    return list(features) if any(map(is_of_patches, parts_of(row, rows))) else [NOT_NAMED]
 
 
 def check_rows(rows: Sequence[Named], features: Sequence[str]) -> None:
     """Refuse concatenations of unknown rows, and methods on patches where the study has none."""
+    titles = [one.title for one in rows if one.name not in networks and one.name != CONCAT]
+    known = list(dict.fromkeys([*titles, *aggregators.names(), PCA]))
     for row in rows:
+        of: Any = row.options.get("of") if row.name == CONCAT else []
         if row.name == CONCAT:
-            _check_concat(row, rows)
+            if not isinstance(of, list) or not all(isinstance(title, str) for title in of) or len(of) < 2:
+                raise InputError(f"concat: {of!r}, expected two rows or more, e.g. {{concat: [panther, titan]}}")
+            refuse_repeated(of)
+        for title in of:
+            if title not in known:
+                why = "is a network, which has no embedding" if title in networks else "is not a row"
+                raise InputError(f"concat: {title!r} {why}; {suggestion(title, known)}")
         for part in parts_of(row, rows):
             if is_of_patches(part) and not features:
                 raise InputError(f"{part.title!r} is made of patches: found only `embeddings`, expected `features`")
-
-
-def _check_concat(row: Named, rows: Sequence[Named]) -> None:
-    of: Any = row.options.get("of")
-    if not isinstance(of, list) or not all(isinstance(title, str) for title in of) or len(of) < 2:
-        raise InputError(f"concat: {of!r}, expected two rows or more, e.g. {{concat: [panther, titan]}}")
-    refuse_repeated(of)
-    titles = [one.title for one in rows if one.name not in networks and one.name != CONCAT]
-    known = list(dict.fromkeys([*titles, *aggregators.names(), *REDUCED]))
-    for title in of:
-        if title not in known:
-            why = "is a network, which has no embedding" if title in networks else "is not a row"
-            raise InputError(f"concat: {title!r} {why}; {suggestion(title, known)}")

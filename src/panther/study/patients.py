@@ -89,18 +89,26 @@ def classified(predictions: pd.DataFrame, methods: Sequence[str], classes: Seque
 
 def ranked(predictions: pd.DataFrame, methods: Sequence[str]) -> Ranked:
     """Risks of one test (`part`), by method (column `row`) and sample."""
-    samples = predictions.drop_duplicates("sample")
-    ranks = pd.concat([_ranks(group) for _, group in predictions.groupby(TOGETHER, sort=False)])
-    totals = ranks.groupby(["row", "sample"], sort=False).agg({"rank": "mean", "wrong": "sum", "pairs": "sum"})
+    from scipy.stats import rankdata  # half a second
+
+    samples, ranks = predictions.drop_duplicates("sample"), []
+    for _, group in predictions.groupby(TOGETHER, sort=False):
+        risk = group["risk"].to_numpy(float)
+        wrong, pairs = wrong_pairs(group["time"].to_numpy(float), group["event"].to_numpy(bool), risk)
+        rank = (rankdata(risk) - 1) / (len(risk) - 1) if len(risk) > 1 else np.full(len(risk), np.nan)
+        ranks.append(group[["row", "sample"]].assign(rank=rank, wrong=wrong, pairs=pairs))
+    totals = (
+        pd.concat(ranks).groupby(["row", "sample"], sort=False).agg({"rank": "mean", "wrong": "sum", "pairs": "sum"})
+    )
     totals = totals.reindex(pd.MultiIndex.from_product([methods, samples["sample"]]))
-    wrong = totals["wrong"] / totals["pairs"].where(totals["pairs"] > 0)
+    share = totals["wrong"] / totals["pairs"].where(totals["pairs"] > 0)
     return Ranked(
         list(samples["sample"]),
         list(samples["patient"]),
         samples["time"].to_numpy(float),
         samples["event"].to_numpy(bool),
         totals["rank"].to_numpy(float).reshape(len(methods), -1),
-        wrong.to_numpy(float).reshape(len(methods), -1),
+        share.to_numpy(float).reshape(len(methods), -1),
     )
 
 
@@ -131,13 +139,3 @@ def _means(predictions: pd.DataFrame, methods: Sequence[str], columns: list[str]
     means = predictions.groupby(["row", "sample"], sort=False)[columns].mean()
     means = means.reindex(pd.MultiIndex.from_product([methods, samples["sample"]]))
     return samples, means.to_numpy(float).reshape(len(methods), len(samples), len(columns))
-
-
-def _ranks(group: pd.DataFrame) -> pd.DataFrame:
-    """Ranks, and comparable pairs in the wrong order, of the patients that one model met."""
-    from scipy.stats import rankdata  # half a second
-
-    risk = group["risk"].to_numpy(float)
-    wrong, pairs = wrong_pairs(group["time"].to_numpy(float), group["event"].to_numpy(bool), risk)
-    rank = (rankdata(risk) - 1) / (len(risk) - 1) if len(risk) > 1 else np.full(len(risk), np.nan)
-    return group[["row", "sample"]].assign(rank=rank, wrong=wrong, pairs=pairs)

@@ -15,7 +15,7 @@ from panther.cohort.covariates import COVARIATES, fit_covariates
 from panther.mil import networks
 from panther.models.blocks import PRECOMPUTED, made_by, needs_prototypes, reads_coordinates
 from panther.models.fitting import Parts, TrainingRecipe
-from panther.models.settings import Named, TrainSettings, preset, usual_preset
+from panther.models.settings import Named, TrainSettings, usual_training
 from panther.patches import PatchSpec, in_common
 from panther.prototypes import KMeansSettings
 from panther.prototypes.centre import Sites
@@ -31,7 +31,7 @@ from panther.study.jobs import (
     VectorJob,
     cache_key,
 )
-from panther.study.parts import NOT_NAMED, is_of_patches, parts_of
+from panther.study.parts import is_of_patches, parts_of
 from panther.study.population import Population, SampleVectors, subset
 from panther.types import Bag, FeatureSpace, Openable, Rows
 
@@ -76,8 +76,7 @@ class Plan:
         population, split = self.population, self.population.splits[fold]
         train = subset(split.train, population, cell.train_size, cell.seed)
         ids = {part: names for part, names in {"train": train, "val": split.val, **split.test}.items() if names}
-        target = population.permuted if cell.permuted else population.target
-        targets = {part: target.take(population.rows(names)) for part, names in ids.items()}
+        targets = {part: population.target.take(population.rows(names)) for part, names in ids.items()}
         patient = dict(zip(population.ids, population.patients, strict=True))
         patients = {name: patient[name] for names in ids.values() for name in names}
         prototypes = self._prototypes(cell, train) if cell.n_prototypes else None
@@ -135,7 +134,14 @@ class Plan:
         """Matrix of one representation, and what that is."""
         cache = self.folder / "cache"
         if not is_of_patches(row):
-            row, rows = self._vectors(row, cell, train)
+            population = self.population
+            if row.name == PRECOMPUTED:
+                rows = population.vectors[row.options["name"]]
+            else:  # covariates, as the training rows are read
+                table, specs = population.table.loc[list(train)], self.study.covariates
+                fitted, _ = fit_covariates(table, specs, len(population.of_study))
+                rows = SampleVectors(population.ids, fitted.encode(population.table).astype(np.float32))
+                row = row.model_copy(update={"options": {"columns": fitted.settings()}, "label": COVARIATES})
             path = cache / f"given-{cache_key('given', rows.contents)}.npy"
             job = VectorJob(title=f"vectors of {row.title}", path=path, rows=rows)
             return job, BlockSource(row, space=FeatureSpace(rows.vectors.shape[1]))
@@ -158,16 +164,6 @@ class Plan:
         )
         return embedding, source
 
-    def _vectors(self, row: Named, cell: Cell, train: Sequence[str]) -> tuple[Named, SampleVectors]:
-        """Precomputed vectors, or covariates as the training rows are read."""
-        population = self.population
-        if row.name == PRECOMPUTED:
-            key = row.options["name"], cell.encoder
-            return row, population.vectors[key if key in population.vectors else (key[0], NOT_NAMED)]
-        fitted, _ = fit_covariates(population.table.loc[list(train)], self.study.covariates, len(population.of_study))
-        rows = SampleVectors(population.ids, fitted.encode(population.table).astype(np.float32))
-        return row.model_copy(update={"options": {"columns": fitted.settings()}, "label": COVARIATES}), rows
-
     def _model(
         self,
         cell: Cell,
@@ -178,7 +174,7 @@ class Plan:
         blocks: tuple[BlockSource, ...],
     ) -> ModelJob:
         study, by_class = self.study, self.study.prediction_sets == "by-class"
-        kmeans, training = self._kmeans(cell), self._training(cell)
+        kmeans, training = self._kmeans(cell), self.training(cell)
         recipe = TrainingRecipe(
             cell.method, cell.head, cell.loss, kmeans, training, study.scaling, by_class, study.task
         )
@@ -195,8 +191,9 @@ class Plan:
             self._contents(cell.encoder, names),
         )
         known = self.features.get(cell.encoder, {})
-        # models of shuffled tissue are not offered for prediction, nor those of permuted labels
-        folder = "models" if self.original is None and not cell.permuted else "cache"
+        folder = (
+            "models" if self.original is None else "cache"
+        )  # models of shuffled tissue are not offered for prediction
         return ModelJob(
             title=f"{cell.method.title} + {cell.head.title}, {cell.encoder}, fold {fold}{self.note}",
             path=self.folder / "cache" / f"model-{key}.npz",
@@ -217,10 +214,11 @@ class Plan:
         # networks read features as they are
         return replace(settings, centre=None) if cell.method.name in networks else settings
 
-    def _training(self, cell: Cell) -> TrainSettings:
-        supervised = cell.method.name in networks
-        base = preset(usual_preset(self.study.kind, network=supervised)).train
-        return base.changed({"seed": cell.seed, **(self.study.mil_training if supervised else self.study.training)})
+    def training(self, cell: Cell) -> TrainSettings:
+        """Settings of training of a cell."""
+        study, supervised = self.study, cell.method.name in networks
+        changes = {"seed": cell.seed, **(study.mil_training if supervised else study.training)}
+        return usual_training(study.kind, network=supervised).changed(changes)
 
     def _contents(self, encoder: str, names: Sequence[str], *, coords: bool = False) -> str:
         features = self.features.get(encoder, {})

@@ -20,16 +20,13 @@ from panther.errors import InputError, listed
 from panther.evaluation.intervals import about_resamples
 from panther.evaluation.verdicts import about_one_class
 from panther.storage.bags import Listing, Reading, list_bags
-from panther.storage.clinical import ClinicalTable, Identities, read_clinical, without_features
+from panther.storage.clinical import ClinicalTable, read_clinical, without_features
 from panther.storage.names import without_suffix
 from panther.storage.slide_vectors import SlideVectors, read_slide_vectors
 from panther.storage.tables import with_points
 from panther.store import hash_of
 from panther.study.file import ColumnSplits, External, Study
-from panther.study.parts import NOT_NAMED
 from panther.types import Openable
-
-Key = tuple[str, str]  # of precomputed vectors: name of the row, and encoder
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +54,7 @@ class Population:
     splits: tuple[Split, ...]
     bags: Mapping[str, Mapping[str, Openable]]  # encoder -> sample -> its slides
     notes: tuple[str, ...]
-    vectors: Mapping[Key, SampleVectors] = field(default_factory=dict)  # precomputed
+    vectors: Mapping[str, SampleVectors] = field(default_factory=dict)  # precomputed, by the name of the row
     problems: Mapping[str, str] = field(default_factory=dict)  # feature sets that cannot be used -> message
     missing: Mapping[str, str] = field(default_factory=dict)  # slides of the tables that cannot be used -> message
 
@@ -65,18 +62,6 @@ class Population:
     def of_study(self) -> frozenset[str]:
         """Samples without those of external cohorts."""
         return frozenset(name for s in self.splits for name in (*s.train, *s.val, *s.test.get("test", ())))
-
-    @cached_property
-    def permuted(self) -> Target:
-        """Target of all samples, exchanged between the patients of the study once; those of external cohorts keep theirs."""
-        rows: dict[str, list[int]] = {}
-        for row, (name, patient) in enumerate(zip(self.ids, self.patients, strict=True)):
-            if name in self.of_study:
-                rows.setdefault(patient, []).append(row)
-        source, members = np.arange(len(self.ids)), list(rows.values())
-        for one, donor in zip(members, np.random.default_rng(0).permutation(len(members)), strict=True):
-            source[one] = np.resize(members[donor], len(one))  # slides of a patient get those of one other
-        return self.target.take(source)
 
     def rows(self, ids: Sequence[str]) -> np.ndarray:
         """Positions of samples."""
@@ -90,7 +75,7 @@ class _Inputs:
 
     table: ClinicalTable
     listings: Mapping[str, Listing]  # by encoder
-    vectors: Mapping[Key, tuple[SlideVectors, Level]]  # and the level of each vector
+    vectors: Mapping[str, tuple[SlideVectors, Level]]  # and the level of each vector
     problems: Mapping[str, str]
 
     def slides(self) -> set[str]:
@@ -127,7 +112,7 @@ def gather(study: Study, without: Collection[str] = ()) -> Population:
         with_points(cohort.column(column, "evaluate_by").astype(str), column, cohort.report.source)
     covariate_notes = check_covariates(cohort, study.covariates)
     splits, notes = _splits(study, cohort, files)
-    notes = [*cohort.report.sentences(), *notes, *covariate_notes, *study.untrained_losses()]
+    notes = [*cohort.report.sentences(), *notes, *covariate_notes]
     notes += filter(None, [about_resamples(study.bootstrap)])
     bags = {encoder: _bags(cohort, listing) for encoder, listing in inputs.listings.items()}
     patients, sites = tuple(cohort.patients.tolist()), tuple(cohort.sites.tolist())
@@ -157,7 +142,7 @@ def _read(cohort: Study | External, table: ClinicalTable, study: Study, without:
     """Features and vectors of a cohort, and problems of those that cannot be used; one that does not exist is refused."""
     reading = Reading(allow_mixed_resolution=study.allow_mixed_resolution)
     listings: dict[str, Listing] = {}
-    vectors: dict[Key, tuple[SlideVectors, Level]] = {}
+    vectors: dict[str, tuple[SlideVectors, Level]] = {}
     problems = {}
     for encoder, folder in cohort.features.items():
         if encoder in without:
@@ -168,62 +153,25 @@ def _read(cohort: Study | External, table: ClinicalTable, study: Study, without:
             listings[encoder] = list_bags(folder, reading=reading)
         except InputError as error:
             problems[encoder] = str(error)
-    entries = [((row, encoder), file) for row, files in cohort.embeddings.items() for encoder, file in files.items()]
-    for key, file in entries:
-        title = _title(key)
+    for title, file in cohort.embeddings.items():
         if title in without:
             continue
         if not file.path.exists():
             raise InputError(f"{file.path}: there is no such file; the study names it as embeddings of {title!r}.")
         try:
             read = read_slide_vectors(file.path, file.key)
-            vectors[key] = read, _level(title, read, file.level, table.who)
+            names, who = set(read.names), table.who
+            matches: dict[Level, int] = {"slide": len(names & set(who.slide)), "patient": len(names & set(who.patient))}
+            level: Level = "patient" if matches["patient"] > matches["slide"] else "slide"
+            level = file.level or read.level or level
+            if not matches[level]:
+                example = min(who.patient if level == "patient" else who.slide)
+                lack = f"none of its names is a {level} of the table, {min(names)!r} here and {example!r} there"
+                raise InputError(f"{read.source}: {lack}")
+            vectors[title] = read, level
         except InputError as error:
             problems[title] = str(error)
     return _Inputs(table, listings, vectors, problems)
-
-
-def _title(key: Key) -> str:
-    """Name of precomputed vectors in messages."""
-    name, encoder = key
-    return name if encoder == NOT_NAMED else f"{name} ({encoder})"
-
-
-def _level(title: str, read: SlideVectors, explicit: Level | None, who: Identities) -> Level:
-    """Whether names are those of slides or of patients: by the study, else the more frequent."""
-    names = set(read.names)
-    matches: dict[Level, int] = {"slide": len(names & set(who.slide)), "patient": len(names & set(who.patient))}
-    level = explicit or read.level or ("patient" if matches["patient"] > matches["slide"] else "slide")
-    if not matches[level]:
-        example = min(who.patient if level == "patient" else who.slide)
-        raise InputError(
-            f"{read.source}: none of its names is a {level} of the table: the file of {title} says e.g. {min(names)!r}, the table {example!r}."
-        )
-    return level
-
-
-def _vectors_of(
-    title: str, read: SlideVectors, of: Level, cohort: Cohort, level: Level
-) -> tuple[SampleVectors, str, str]:
-    """Vectors of samples, a note about them, and a message about samples without one, or ''."""
-    if of == "patient" and level == "slide":
-        raise InputError(
-            f"{read.source}: {title} has vectors of patients, but the study predicts slides; use `level: patient`."
-        )
-    row_of = {name: row for row, name in enumerate(read.names)}
-    members = [sample.slides if of == "slide" else (sample.patient,) for sample in cohort.samples]
-    rows = [[row_of[name] for name in names if name in row_of] for names in members]
-    with_vector = tuple(name for name, some in zip(cohort.ids, rows, strict=True) if some)
-    if not with_vector:
-        raise InputError(f"{read.source}: none of the study's {level}s has a vector of {title}.")
-    # in float64, so that the mean of a patient's slides does not depend on their order
-    vectors = np.stack([read.vectors[some].mean(0, dtype=np.float64) for some in rows if some])
-    several = sum(len(some) > 1 for some in rows)
-    averaged = f"; the vectors of a patient's slides are averaged ({several} patients have several)" if several else ""
-    note = f"{title}: {read.dim} numbers per {of} from {read.source}{averaged}."
-    missing = sorted(name for names in members for name in names if name not in row_of)
-    lacking = f"{read.source}: {len(missing)} {of}s of the study have no vector of {title} ({listed(missing, 5)}); its rows lack them."
-    return SampleVectors(with_vector, vectors.astype(np.float32)), note, lacking if missing else ""
 
 
 def _with_inputs(population: Population, cohort: Cohort, inputs: _Inputs, level: Level) -> Population:
@@ -232,18 +180,29 @@ def _with_inputs(population: Population, cohort: Cohort, inputs: _Inputs, level:
     missing = {**population.missing}
     missing |= {slide: without_features(slide, source) for slide in cohort.report.missing_features}
     missing |= {slide: why for listing in inputs.listings.values() for slide, why in listing.problems.items()}
-    for key, (read, of) in inputs.vectors.items():
-        title = _title(key)
-        rows, note, lacking = _vectors_of(title, read, of, cohort, level)
-        first = vectors.get(key, SampleVectors((), rows.vectors[:0]))
-        if rows.vectors.shape[1] != first.vectors.shape[1]:
-            dims = f"{first.vectors.shape[1]} numbers in the study and {rows.vectors.shape[1]} in the external cohort"
+    for title, (read, of) in inputs.vectors.items():
+        if of == "patient" and level == "slide":
+            raise InputError(f"{read.source}: {title} has vectors of patients, the study slides; use `level: patient`")
+        row_of = {name: row for row, name in enumerate(read.names)}
+        members = [sample.slides if of == "slide" else (sample.patient,) for sample in cohort.samples]
+        rows = [[row_of[name] for name in names if name in row_of] for names in members]
+        with_vector = tuple(name for name, some in zip(cohort.ids, rows, strict=True) if some)
+        if not with_vector:
+            raise InputError(f"{read.source}: none of the study's {level}s has a vector of {title}.")
+        # in float64, so that the mean of a patient's slides does not depend on their order
+        means = np.stack([read.vectors[some].mean(0, dtype=np.float64) for some in rows if some]).astype(np.float32)
+        first = vectors.get(title, SampleVectors((), means[:0]))
+        if read.dim != first.vectors.shape[1]:
+            dims = f"{first.vectors.shape[1]} numbers in the study and {read.dim} in the external cohort"
             raise InputError(f"{title}: the vectors have {dims}; encode both with the same slide encoder.")
-        vectors[key] = SampleVectors((*first.names, *rows.names), np.concatenate([first.vectors, rows.vectors]))
-        notes.append(note)
+        vectors[title] = SampleVectors((*first.names, *with_vector), np.concatenate([first.vectors, means]))
+        several = sum(len(some) > 1 for some in rows)
+        averaged = f"; several of a patient's slides are averaged ({several} patients)" if several else ""
+        notes.append(f"{title}: {read.dim} numbers per {of} from {read.source}{averaged}.")
         missing |= {f"{title}: {name}": why for name, why in read.problems.items()}
-        if lacking:
-            missing[f"{title} ({source})"] = lacking
+        if lacking := sorted(name for names in members for name in names if name not in row_of):
+            why = f"{len(lacking)} {of}s of the study have no vector of {title} ({listed(lacking, 5)}); its rows lack them."
+            missing[f"{title} ({source})"] = f"{read.source}: {why}"
     return replace(population, vectors=vectors, notes=tuple(notes), missing=missing)
 
 

@@ -26,7 +26,7 @@ from panther.study.tables import (
     write_tables,
 )
 from panther.study.tables import WRITTEN as TABLES
-from panther.study.training import StudyRun, Trained
+from panther.study.training import StudyRun
 from panther.version import __version__
 
 FORMAT = 1  # raised when a reader of the old format would misread the new one
@@ -91,7 +91,20 @@ class Results:
             Cell of the grid, by columns of the tables: `method`, `head`, `encoder`, `loss`, `n_prototypes`, `train_size`, `seed`; only those
             that differ between the models of a fold are needed.
         """
-        return load_model(self._chosen(fold, cell).model)
+        models = [(trained, trained.cell.columns()) for trained in self.run.trained if trained.fold == fold]
+        if not models:
+            raise InputError(f"fold: {fold}, expected {sorted({trained.fold for trained in self.run.trained})}")
+        for name, value in cell.items():
+            if name not in models[0][1]:
+                raise InputError(f"Models have no {name!r}; {suggestion(name, models[0][1])}.")
+            values = list(dict.fromkeys(str(columns[name]) for _, columns in models))
+            models = [(trained, columns) for trained, columns in models if columns[name] == value]
+            if not models:
+                raise InputError(f"No model has {name} {value!r}; {suggestion(str(value), values)}.")
+        for name in models[0][1]:
+            if len(values := list(dict.fromkeys(repr(columns[name]) for _, columns in models))) > 1:
+                raise InputError(f"{len(models)} models of fold {fold}; name one with `{name}=`: {', '.join(values)}.")
+        return load_model(models[0][0].model)
 
     def to_lines(self) -> list[str]:
         """The summary for people."""
@@ -132,26 +145,16 @@ class Results:
         written = write_tables(tables, folder, self.run.study.shown, self.table())
         return [*written, *write_record(self.run, folder, self._warnings())]
 
-    def _chosen(self, fold: int, cell: dict[str, Any]) -> Trained:
-        models = [(trained, trained.cell.columns()) for trained in self.run.trained if trained.fold == fold]
-        if not models:
-            raise InputError(f"fold: {fold}, expected {sorted({trained.fold for trained in self.run.trained})}")
-        for name, value in cell.items():
-            if name not in models[0][1]:
-                raise InputError(f"Models have no {name!r}; {suggestion(name, models[0][1])}.")
-            values = list(dict.fromkeys(str(columns[name]) for _, columns in models))
-            models = [(trained, columns) for trained, columns in models if columns[name] == value]
-            if not models:
-                raise InputError(f"No model has {name} {value!r}; {suggestion(str(value), values)}.")
-        for name in models[0][1]:
-            if len(values := list(dict.fromkeys(repr(columns[name]) for _, columns in models))) > 1:
-                raise InputError(f"{len(models)} models of fold {fold}; name one with `{name}=`: {', '.join(values)}.")
-        return models[0][0]
-
 
 def write_record(run: StudyRun, folder: Path, notes: Sequence[str] = ()) -> list[Path]:
     """Write run.json (with further ``notes``), cohort.csv, models.csv and study.json; the same run writes the same bytes."""
-    models = pd.DataFrame([_entry(trained, run.folder) for trained in run.trained])
+    entries = []
+    for trained in run.trained:
+        paths = {name: getattr(trained, name) for name in ("predictions", "model", "prototypes", "embeddings")}
+        relative = {name: path and path.relative_to(run.folder).as_posix() for name, path in paths.items()}
+        method = {"aggregator": trained.cell.method.name, "options": trained.cell.method.options}
+        entries.append({**trained.cell.columns(), "fold": trained.fold, **method, **relative})
+    models = pd.DataFrame(entries)
     files = [*run.trained[0].cell.columns(), "fold", "model"]
     texts = {
         STUDY: run.study.model_dump_json(indent=2),
@@ -160,7 +163,22 @@ def write_record(run: StudyRun, folder: Path, notes: Sequence[str] = ()) -> list
     }
     for name, text in texts.items():
         write_text(folder / name, text)
-    write_json(folder / RECORD, _record(run, notes))
+    study, target = run.study, run.population.target
+    tables = {"table": study.table, **{f"external {name}": e.table for name, e in study.external.items()}}
+    record = {
+        "format": FORMAT,
+        "version": __version__,
+        "python": platform.python_version(),
+        "packages": {name: metadata.version(name) for name in PACKAGES},
+        "classes": list(target.names) if isinstance(target, Classes) else None,
+        "time_unit": target.unit if isinstance(target, Survival) else None,
+        "tables": {name: content_of(path) for name, path in tables.items() if path is not None and path.is_file()},
+        "folds": [{part: list(ids) for part, ids in split.parts().items()} for split in run.population.splits],
+        "trained": entries,
+        "notes": [*run.population.notes, *notes],
+        "failures": dict(run.failures),
+    }
+    write_json(folder / RECORD, record)
     return [folder / name for name in (*texts, RECORD)]
 
 
@@ -203,29 +221,3 @@ def cohort_table(run: StudyRun) -> pd.DataFrame:
     clinical = population.table.drop(columns="n_slides").reset_index(drop=True)
     clinical.columns = [f"{name} (table)" if name in columns else str(name) for name in clinical.columns]
     return pd.concat([pd.DataFrame(columns).convert_dtypes(), clinical], axis=1)
-
-
-def _record(run: StudyRun, notes: Sequence[str]) -> dict[str, Any]:
-    study = run.study
-    target = run.population.target
-    tables = {"table": study.table, **{f"external {name}": e.table for name, e in study.external.items()}}
-    return {
-        "format": FORMAT,
-        "version": __version__,
-        "python": platform.python_version(),
-        "packages": {name: metadata.version(name) for name in PACKAGES},
-        "classes": list(target.names) if isinstance(target, Classes) else None,
-        "time_unit": target.unit if isinstance(target, Survival) else None,
-        "tables": {name: content_of(path) for name, path in tables.items() if path is not None and path.is_file()},
-        "folds": [{part: list(ids) for part, ids in split.parts().items()} for split in run.population.splits],
-        "trained": [_entry(trained, run.folder) for trained in run.trained],
-        "notes": [*run.population.notes, *notes],
-        "failures": dict(run.failures),
-    }
-
-
-def _entry(trained: Trained, folder: Path) -> dict[str, Any]:
-    names = ("predictions", "model", "prototypes", "embeddings")
-    files = {name: path and path.relative_to(folder).as_posix() for name in names for path in [getattr(trained, name)]}
-    method = {"aggregator": trained.cell.method.name, "options": trained.cell.method.options}
-    return {**trained.cell.columns(), "fold": trained.fold, **method, **files}

@@ -1,6 +1,6 @@
 """Retrieval in a study: test slides are queries, training slides are searched, in every fold."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
@@ -26,42 +26,35 @@ def judge_retrieval(run: StudyRun) -> dict[str, pd.DataFrame]:
     at = run.study.neighbours
     if not at:
         return {}
-    target = run.population.target
+    population, target = run.population, run.population.target
     assert isinstance(target, Classes)
-    parts = list(dict.fromkeys(part for split in run.population.splits for part in split.test))
+    parts = list(dict.fromkeys(part for split in population.splits for part in split.test))
     tables: dict[str, list[pd.DataFrame]] = {name: [] for name in RETRIEVAL}
     for part in parts:
-        judged = {name: Queries.joined(folds) for name, folds in _judged(run, part, at).items()}
+        by_fold: dict[str, list[Queries]] = {}  # of every representation; those of the reference first
+        for title, fold, embeddings in _representations(run):
+            split, embedded = population.splits[fold], set(embeddings.samples)
+            sides = split.test.get(part, ()), (*split.train, *split.val)  # queries, and slides that are searched
+            names = [[name for name in side if name in embedded] for side in sides]
+            if not all(names):
+                continue
+            queries, known = map(embeddings.take, names)
+            rows = [population.rows(side.samples) for side in (queries, known)]
+            labels = [target.labels[side] for side in rows]
+            patients = [[population.patients[row] for row in side] for side in rows]
+            apart = [groups(*patients)]
+            for on in ("cosine", *(("pi", "mixture") if embeddings.mixtures else ())):
+                near = searchable(known, on).nearest(searchable(queries, on).rows[:].double().numpy(), max(at), apart)
+                # an external slide is a query in every fold, each time against other training slides
+                ids = [f"{fold}:{name}" for name in queries.samples]
+                one = score(near, (ids, labels[0], np.array(patients[0])), labels[1], apart, at)
+                by_fold.setdefault(f"{title} on {on}", []).append(one)
+        judged = {name: Queries.joined(folds) for name, folds in by_fold.items()}
         judged = {name: one for name, one in judged.items() if len(one.ids)}
         if judged:
             for name, table in zip(RETRIEVAL, summarise(judged, target.names, run.study.bootstrap), strict=True):
                 tables[name].append(table.assign(part=part))
     return {name: pd.concat(some, ignore_index=True) for name, some in tables.items() if some}
-
-
-def _judged(run: StudyRun, part: str, at: Sequence[int]) -> dict[str, list[Queries]]:
-    """Queries of every representation, fold by fold; those of the reference first."""
-    judged: dict[str, list[Queries]] = {}
-    population, target = run.population, run.population.target
-    assert isinstance(target, Classes)
-    for title, fold, embeddings in _representations(run):
-        split, embedded = population.splits[fold], set(embeddings.samples)
-        sides = split.test.get(part, ()), (*split.train, *split.val)  # queries, and slides that are searched
-        names = [[name for name in side if name in embedded] for side in sides]
-        if not all(names):
-            continue
-        queries, known = map(embeddings.take, names)
-        rows = [population.rows(side.samples) for side in (queries, known)]
-        labels = [target.labels[side] for side in rows]
-        patients = [[population.patients[row] for row in side] for side in rows]
-        apart = [groups(*patients)]
-        for on in ("cosine", *(("pi", "mixture") if embeddings.mixtures else ())):
-            near = searchable(known, on).nearest(searchable(queries, on).rows[:].double().numpy(), max(at), apart)
-            # an external slide is a query in every fold, each time against other training slides
-            ids = [f"{fold}:{name}" for name in queries.samples]
-            one = score(near, (ids, labels[0], np.array(patients[0])), labels[1], apart, at)
-            judged.setdefault(f"{title} on {on}", []).append(one)
-    return judged
 
 
 def _representations(run: StudyRun) -> Iterator[tuple[str, int, Embeddings]]:
@@ -80,22 +73,14 @@ def _representations(run: StudyRun) -> Iterator[tuple[str, int, Embeddings]]:
         chosen.items(), key=lambda item: item[0][1] != reference
     ):  # stable: the others as they are
         assert trained.embeddings is not None
+        encoder, method, count, _ = key
+        more = [f"encoder {encoder}"] if several["encoder"] else []
+        more += [f"C {count}"] if several["n_prototypes"] and count else []
         matrix, samples = load_embeddings(trained.embeddings)
-        yield _title(key, several), trained.fold, _opened(trained, matrix, samples)
-
-
-def _title(key: tuple[object, ...], several: Mapping[str, bool]) -> str:
-    encoder, method, count, _ = key
-    more = [f"encoder {encoder}"] if several["encoder"] else []
-    more += [f"C {count}"] if several["n_prototypes"] and count else []
-    return f"{method} [{', '.join(more)}]" if more else str(method)
-
-
-def _opened(trained: Trained, matrix: np.ndarray, samples: Sequence[str]) -> Embeddings:
-    """Embeddings of the cache; those of PANTHER with mixture weights."""
-    method = trained.cell.method
-    whole = method.name == "panther" and aggregators.entry("panther").metadata.tokens(method.options)
-    count = trained.cell.n_prototypes if whole else 0
-    rows = torch.from_numpy(np.array(matrix))
-    weights = rows.double().numpy().reshape(len(samples), count, -1)[..., 0] if count else None
-    return Embeddings(str(method.title), tuple(samples), rows, weights, count)
+        rows = torch.from_numpy(np.array(matrix))
+        named = trained.cell.method
+        whole = named.name == "panther" and aggregators.entry("panther").metadata.tokens(named.options)
+        c = trained.cell.n_prototypes if whole else 0
+        weights = rows.double().numpy().reshape(len(samples), c, -1)[..., 0] if c else None  # of PANTHER's mixtures
+        embeddings = Embeddings(str(method), tuple(samples), rows, weights, c)
+        yield f"{method} [{', '.join(more)}]" if more else str(method), trained.fold, embeddings

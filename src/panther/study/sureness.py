@@ -4,7 +4,7 @@ A fold's probabilities are calibrated on its validation part. Where there is non
 predicted by a model that had not seen them. An external cohort's are calibrated on the test part of the same model.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from typing import Any
@@ -58,7 +58,13 @@ def judge_sureness(
 
 def _calibrator(one: Evaluation, same_cell: Sequence[Evaluation], by_class: bool = False) -> Calibrator | None:
     """Calibrator from patients that this fold's model was not trained on; None where they are too few."""
-    members, source = _held_out(one, same_cell)
+    same_model = [other for other in same_cell if other.trained.fold == one.trained.fold]
+    others = [other for other in same_cell if other.part == "test" and other.trained.fold != one.trained.fold]
+    members, source = others, OTHER_FOLDS
+    if validation := [other for other in same_model if other.part == "val"]:
+        members, source = validation, VALIDATION
+    elif one.part != "test":
+        members, source = [other for other in same_model if other.part == "test"], SAME_TEST
     if not members:
         return None
     prediction = {name: np.concatenate([other.prediction[name] for other in members]) for name in members[0].prediction}
@@ -70,17 +76,6 @@ def _calibrator(one: Evaluation, same_cell: Sequence[Evaluation], by_class: bool
         return fit_calibrator(one.task, kept, target.take(rows), patients[rows], source, by_class)
     except InputError:  # too few
         return None
-
-
-def _held_out(one: Evaluation, same_cell: Sequence[Evaluation]) -> tuple[list[Evaluation], str]:
-    """Predictions that calibrate those of one part of one fold, and their source."""
-    same_model = [other for other in same_cell if other.trained.fold == one.trained.fold]
-    if validation := [other for other in same_model if other.part == "val"]:
-        return validation, VALIDATION
-    if one.part != "test":
-        return [other for other in same_model if other.part == "test"], SAME_TEST
-    others = [other for other in same_cell if other.part == "test" and other.trained.fold != one.trained.fold]
-    return others, OTHER_FOLDS
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +126,7 @@ def _pooled(members: Sequence[Judged], site: Mapping[str, str | None]) -> Pooled
         truth.append(y)
         raw.append(p)
         if isinstance(calibrator, Calibration):
-            p = calibrator.probabilities(p)
+            p = cal.tempered(p, calibrator.temperature)
             inside = cal.prediction_sets(p, calibrator.threshold)
             sets.append(np.column_stack([cal.covers(y, inside), inside.sum(1)]))
         elif isinstance(calibrator, Margin):
@@ -157,10 +152,36 @@ def _pooled(members: Sequence[Judged], site: Mapping[str, str | None]) -> Pooled
 def tables_of(pooled: Pooled, number: int) -> dict[str, list[Row]]:
     """Rows of each table; everything is measured on the same resamples, which are drawn once."""
     limits: Intervals = intervals(resample(partial(_measure, pooled), pooled.patients, number))
-    tables = {"prediction_sets": list(_sets(pooled, limits))}
-    if pooled.names:
-        tables["calibration"] = list(_calibration(pooled, limits))
-        tables["reliability"] = list(_reliability(pooled, limits))
+    tables: dict[str, list[Row]] = {"prediction_sets": []}
+    sets = np.empty((0, 2)) if pooled.sets is None else pooled.sets
+    for (by, value), rows in pooled.groups.items() if len(sets) else ():
+        size, patients = sets[rows, 1], len(set(pooled.patients[rows]))
+        where = {"by": by, "value": value, "level": pooled.level}
+        ends = _ends(_of_share(limits["sets", by, value], patients), "coverage")
+        single = float((size == 1).mean()) if pooled.names else np.nan
+        row = {**where, **ends, "size": float(size.mean()), "single": single, "samples": int(rows.sum())}
+        tables["prediction_sets"].append({**row, "patients": patients, "calibrated_on": pooled.source})
+    if not pooled.names:
+        return tables
+    tables |= {"calibration": [], "reliability": []}
+    for variant, p in pooled.variants.items():
+        chance = cal.error_by_chance(p)
+        by_chance = {"ece": (float(chance.mean()), float(np.quantile(chance, 0.95)))}
+        is_calibrated = variant == "calibrated"
+        for metric in [key[2] for key in limits if key[:2] == ("calibration", variant)]:
+            expected, highest = by_chance.get(metric, (np.nan, np.nan))
+            row = {"probabilities": variant, "metric": metric, **_ends(limits["calibration", variant, metric])}
+            row |= {"by_chance": expected, "by_chance_high": highest}
+            row |= {"temperature": pooled.temperature if is_calibrated else np.nan}
+            row |= {"calibrated_on": pooled.source if is_calibrated else "", "patients": len(set(pooled.patients))}
+            tables["calibration"].append(row)
+        for name, (probability, came_true) in pooled.events(p).items():
+            curve, member = cal.reliability(probability, came_true), cal.bin_of(probability)
+            for b in np.flatnonzero(curve.weight > 0):
+                patients = len(set(pooled.patients[member == b]))
+                ends = _ends(_of_share(limits["reliability", variant, name, b], patients), "observed")
+                row = {"probabilities": variant, "class": name, "bin": int(b), "predicted": float(curve.predicted[b])}
+                tables["reliability"].append({**row, **ends, "samples": int(curve.weight[b])})
     return tables
 
 
@@ -177,53 +198,6 @@ def _measure(pooled: Pooled, counts: np.ndarray) -> dict[Any, np.ndarray]:
             observed = cal.reliability(probability, came_true, counts).observed
             values |= {("reliability", variant, name, b): observed[..., b] for b in range(cal.BINS)}
     return values
-
-
-def _calibration(pooled: Pooled, limits: Intervals) -> Iterator[Row]:
-    for variant, p in pooled.variants.items():
-        chance = cal.error_by_chance(p)
-        by_chance = {"ece": (float(chance.mean()), float(np.quantile(chance, 0.95)))}
-        for metric in [key[2] for key in limits if key[:2] == ("calibration", variant)]:
-            expected, highest = by_chance.get(metric, (np.nan, np.nan))
-            yield {
-                "probabilities": variant,
-                "metric": metric,
-                **_ends(limits["calibration", variant, metric]),
-                "by_chance": expected,
-                "by_chance_high": highest,
-                "temperature": pooled.temperature if variant == "calibrated" else np.nan,
-                "calibrated_on": pooled.source if variant == "calibrated" else "",
-                "patients": len(set(pooled.patients)),
-            }
-
-
-def _reliability(pooled: Pooled, limits: Intervals) -> Iterator[Row]:
-    for variant, p in pooled.variants.items():
-        for name, (probability, came_true) in pooled.events(p).items():
-            curve, member = cal.reliability(probability, came_true), cal.bin_of(probability)
-            for b in np.flatnonzero(curve.weight > 0):
-                patients = len(set(pooled.patients[member == b]))
-                ends = _ends(_of_share(limits["reliability", variant, name, b], patients), "observed")
-                row = {"probabilities": variant, "class": name, "bin": int(b), "predicted": float(curve.predicted[b])}
-                yield {**row, **ends, "samples": int(curve.weight[b])}
-
-
-def _sets(pooled: Pooled, limits: Intervals) -> Iterator[Row]:
-    if pooled.sets is None:
-        return
-    for (by, value), rows in pooled.groups.items():
-        size, patients = pooled.sets[rows, 1], len(set(pooled.patients[rows]))
-        yield {
-            "by": by,
-            "value": value,
-            "level": pooled.level,
-            **_ends(_of_share(limits["sets", by, value], patients), "coverage"),
-            "size": float(size.mean()),
-            "single": float((size == 1).mean()) if pooled.names else np.nan,
-            "samples": int(rows.sum()),
-            "patients": patients,
-            "calibrated_on": pooled.source,
-        }
 
 
 def _of_share(interval: Interval, patients: int) -> Interval:

@@ -56,11 +56,7 @@ def train_all(study: Study, folder: Path, work: Work = LOCAL) -> StudyRun:
     population, features, failures = _gather_readable(study, folder / "cache" / "fingerprints.json", work)
     # what could be read
     folders = {encoder: path for encoder, path in study.features.items() if encoder in features}
-    vectors = {
-        name: {encoder: file for encoder, file in files.items() if (name, encoder) in population.vectors}
-        for name, files in study.embeddings.items()
-    }
-    vectors = {name: files for name, files in vectors.items() if files}
+    vectors = {name: file for name, file in study.embeddings.items() if name in population.vectors}
     readable = study.model_copy(update={"features": folders, "embeddings": vectors})
     plan = Plan(readable, population, features, folder)
     plans = [plan, *map(plan.shuffled, range(1, int(study.shuffle) + 1))]

@@ -1,7 +1,7 @@
 """`panther embed`."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from panther.errors import InputError, note, warn_left_out
 from panther.verbs import parameters as p
@@ -29,7 +29,6 @@ def embed_cohort(
     encoder_name: p.EncoderName = None,
     allow_mixed_resolution: p.MixedResolution = False,
     output: p.RequiredFile = None,
-    dtype: Literal["float32", "float16"] = "float32",
     workers: p.Workers = "auto",
     device: p.Device = "auto",
     **settings: Any,
@@ -62,8 +61,6 @@ def embed_cohort(
         Whether patches of different resolutions are accepted.
     output
         File to write: .h5ad or .zarr (AnnData, which other commands read), or .npz for NumPy.
-    dtype : str, default="float32"
-        Type of the stored numbers.
     workers : int or str, default="auto"
         Worker processes (1: this process, 0: one per core), or a Dask cluster, ``"tcp://HOST:PORT"`` or ``"slurm:OPTIONS.yaml"``.
     device : str, default="auto"
@@ -116,8 +113,8 @@ def embed_cohort(
         raise embeddings
     failures = {**chosen.problems, **embeddings.failures}
     embeddings = replace(embeddings, clinical=chosen.clinical, failures=failures)
-    if output is not None and (error := write_embeddings(embeddings, output, dtype)):
-        notes.append(f"float16 changed no number by more than {error:.2g} of the largest in its column")
+    if output is not None:
+        write_embeddings(embeddings, output)
     note(*notes, *embeddings.notes())
     warn_left_out("Left out of the embeddings", failures)
     return embeddings

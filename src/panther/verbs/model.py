@@ -84,7 +84,7 @@ def train(
         `probe` (a convex model with inner cross-validation: logistic regression, ridge Cox, ridge regression, proportional odds), `linear`,
         `mlp`, `structured`, `paper-classification`, `paper-survival`; networks have a head.
     loss : str, optional
-        `cross-entropy` or `ordinal`; `cox`, `nll` or `ranking`; `mse` or `huber`; `binary-cross-entropy`.
+        `cross-entropy` or `ordinal`; `cox`, `nll` or `ranking`; `mse`; `binary-cross-entropy`.
     prototypes : Prototypes or path, optional
         Instead of fitting new ones.
     n_prototypes : int, optional

@@ -68,8 +68,6 @@ def extract(
     precision: p.Precision = "auto",
     batch: Annotated[int, Field(ge=0, strict=True), p.option(panel=p.ENCODER)] = 0,
     dtype: Literal["float16", "float32"] = "float16",
-    cache: Annotated[Path | None, p.option(panel=p.RUNNING, metavar="FOLDER")] = None,
-    cache_size: Annotated[float, Field(ge=0, allow_inf_nan=False), p.option(panel=p.RUNNING)] = 0.0,
     dry_run: Annotated[bool, p.option(panel=p.RUNNING)] = False,
     workers: p.Workers = "auto",
     part: p.Part = "",
@@ -130,10 +128,6 @@ def extract(
         Patches per batch; 0: as suits the device.
     dtype
         Type of the features in the file.
-    cache
-        Folder on a fast disk of this machine; the next slides are copied there before they are encoded.
-    cache_size
-        Largest size of the copies, GB; 0: half of the free space.
     dry_run : bool
         Estimate patches, bytes and time; write nothing.
     workers : int or str, default="auto"
@@ -169,11 +163,10 @@ def extract(
     )
     from panther.machine import cores
     from panther.slides import Job, PatchStep, SlideFiles, Tissue, TissueStep, list_slides, read_mpp_table
-    from panther.slides.cache import SlideCache
     from panther.slides.polygons import write_contours
     from panther.slides.steps import plan_slide
     from panther.storage.prototypes import as_prototypes
-    from panther.store import check_output_folder, check_writable_folder
+    from panther.store import check_output_folder
 
     if region_class is not None and regions is None:
         raise InputError(f"region_class: found {region_class!r}, expected annotations in `regions=`, too")
@@ -197,7 +190,6 @@ def extract(
         for name, value in {
             "steps": steps,
             "stain": stain,
-            "cache": cache,
             "budget": budget,
             "regions": regions,
             "pieces": pieces,
@@ -212,10 +204,6 @@ def extract(
         listing = list_slides(slides, table, slide_mpp, leave_out=output)
     refs = part_of(listing.refs, part)
     notes = [*listing.notes]
-    if cache is not None:
-        if is_cluster(workers):
-            raise InputError(f"cache: found a disk of this machine, which workers of {workers} do not read")
-        check_writable_folder(cache)
     with ExitStack() as stack:
         job = Job(output or Path(stack.enter_context(TemporaryDirectory(prefix="panther-slides-"))))
         cluster = stack.enter_context(open_executor(workers)) if is_cluster(workers) else None
@@ -228,7 +216,7 @@ def extract(
             kind, folder = (FeatureStep, patch_step.folder) if tiles is None else (TileStep, "tiles")
             features = kind(folder, choice, settings, sample)
         else:
-            unused = {"budget": budget, "cache": cache, "stain": stain, "pieces": pieces}
+            unused = {"budget": budget, "stain": stain, "pieces": pieces}
             notes += [f"{name}: belongs to the step features, which is not run" for name in unused if unused[name]]
         if dry_run:
             with open_work(processes, device="cpu") as work:
@@ -255,14 +243,10 @@ def extract(
         refs = tuple(ref for ref in refs if ref.name not in problems)
         if not refs:
             raise InputError(next(iter(problems.values())))
-        copies = stack.enter_context(SlideCache(cache, round(cache_size * 1e9) or None)) if cache else None
         start = time.perf_counter()
         pool = cluster or processes
         after = [PieceStep(features)] if pieces and features is not None else []
-        report = run_steps(
-            refs, problems, first, features, job, pool, earlier=earlier, after=after, copies=copies, part=part
-        )
-        notes += [] if copies is None else copies.notes
+        report = run_steps(refs, problems, first, features, job, pool, earlier=earlier, after=after, part=part)
         paths = {}
         if features is not None:
             done = [SlideFiles(ref, job) for ref in report.remaining(refs)]

@@ -102,7 +102,6 @@ def make_report(
     agreement: p.Folder = None,
     names: p.PrototypeNames = None,
     title: str | None = None,
-    color_by: str | None = None,
     output: p.RequiredFile = None,
 ) -> "Report":
     """Write a study as one HTML page in plain words, with its figures; it works offline and prints.
@@ -125,8 +124,6 @@ def make_report(
         Names of prototypes, `{2: "tumour"}` or a file of them.
     title : str, optional
         Title of the page; by default the study's name.
-    color_by : str, optional
-        Column of the cohort that colours slides or patients first.
     output : path, optional
         HTML file to write.
 
@@ -159,7 +156,7 @@ def make_report(
         if output.suffix.lower() not in (".html", ".htm"):
             raise InputError(f"output: found {output}, expected a name that ends in .html")
         check_output(output, names)
-    material = gather(run, folders, names, title, color_by)
+    material = gather(run, folders, names, title)
     report = Report(build_page(material), material.failures)
     if output is not None:
         write_text(output, report.html)

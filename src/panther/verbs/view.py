@@ -4,7 +4,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -135,7 +135,7 @@ def view(
     if not is_command:
         return viewer.wait()
     with viewer, until_stopped() as stopped, progress_of_others():  # waiting for requests is no progress
-        for text in notes_on_access(config, viewer.port, viewer.others):
+        for text in notes_on_access(config, viewer.port, viewer.elsewhere):
             note(text)
         print(viewer.address, flush=True)  # alone on its line, for scripts and for clicking
         if browser:
@@ -157,7 +157,7 @@ def until_stopped() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def notes_on_access(config: Any, port: int, others: Sequence[str] = ()) -> Iterator[str]:
+def notes_on_access(config: Any, port: int, elsewhere: str = "") -> Iterator[str]:
     """Notes on who can reach the viewer, and under which address, where that is not the printed one."""
     from panther.viewer.address import LOOPBACK, PREFIX, PUBLIC
 
@@ -166,8 +166,8 @@ def notes_on_access(config: Any, port: int, others: Sequence[str] = ()) -> Itera
             "anyone who reaches this machine and has the token can see the slides and rename prototypes; the connection is not "
             "encrypted. Without --host the viewer is reached from this machine and through SSH only"
         )
-        if others:
-            yield "\n  ".join(("addresses for other machines, as far as their network reaches this one:", *others))
+        if elsewhere:
+            yield f"address for other machines, as far as their network reaches this one: {elsewhere}"
     elif config.prefix is None and os.environ.get(PREFIX) and not os.environ.get(PUBLIC):
         yield "in a JupyterHub, replace the host of the address by the hub's, and name it with --allow-host"
     elif os.environ.get("SSH_CONNECTION"):

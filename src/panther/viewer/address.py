@@ -9,8 +9,6 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-import psutil
-
 from panther.errors import InputError
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -38,19 +36,6 @@ def machine_names() -> list[str]:
     name, whole = socket.gethostname().lower(), socket.getfqdn().lower()
     names = (name, whole) if whole.startswith(f"{name}.") else (whole, name)
     return list(dict.fromkeys(filter(None, (name.partition(".")[0], *names))))
-
-
-def machine_addresses(families: tuple[int, ...] = (socket.AF_INET, socket.AF_INET6)) -> list[str]:
-    """Addresses of this machine in networks that are up, in the order of the families, without loopback and link-local ones."""
-    addresses: dict[str, None] = {}  # in their order, each once
-    with suppress(OSError):
-        up = {name for name, stats in psutil.net_if_stats().items() if stats.isup}
-        cards = [card for name, cards in psutil.net_if_addrs().items() if name in up for card in cards]
-        for card in sorted((card for card in cards if card.family in families), key=lambda c: families.index(c.family)):
-            address = parse_address(card.address)
-            if address and not (address.is_loopback or address.is_link_local or address.is_unspecified):
-                addresses[card.address] = None
-    return list(addresses)
 
 
 @dataclass(frozen=True)
@@ -93,24 +78,16 @@ class ListenConfig:
             host = "::1" if ":" in host else "127.0.0.1"  # a socket of one address family does not receive the other
         return _origin(host, port)
 
-    def others(self, port: int) -> list[str]:
-        """Origins for other machines, if it listens on all addresses of this one."""
-        if not is_everywhere(self.host):
-            return []
-        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        addresses = machine_addresses((socket.AF_INET, socket.AF_INET6) if self._is_dual() else (family,))
-        names = [name for name in machine_names()[-1:] if not name.startswith("localhost")]
-        return [_origin(host, port) for host in (*addresses, *names)]
-
-    def _is_dual(self) -> bool:
-        """Whether one socket receives requests of both address families."""
-        return is_everywhere(self.host) and ":" in self.host and socket.has_dualstack_ipv6()
+    def elsewhere(self, port: int) -> str:
+        """Origin for other machines, if it listens on all addresses of this one and this one has a name."""
+        name = machine_names()[-1] if is_everywhere(self.host) else "localhost"
+        return "" if name.startswith("localhost") else _origin(name, port)
 
     def listen(self) -> socket.socket:
         """Bind the port."""
         listening = socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if self._is_dual():
+        if is_everywhere(self.host) and ":" in self.host and socket.has_dualstack_ipv6():
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # whatever the system's default is
         try:
             listening.bind((self.host.strip("[]"), self.port))

@@ -25,8 +25,8 @@ from panther.explain.palette import PALETTE, rgb_values
 from panther.slides.polygons import ANNOTATIONS, IGNORE, TISSUE
 from panther.storage.files import read_json, write_json
 from panther.storage.geojson import NOT_GEOJSON, read_geojson, write_geojson
-from panther.store import check_writable, version_of
-from panther.viewer.names import ConflictError, exclusive
+from panther.store import version_of
+from panther.viewer.names import ConflictError, changing
 from panther.viewer.queries import AnnotationChange, AnnotationImport
 from panther.viewer.workbench import LruCache, Workbench
 
@@ -67,7 +67,7 @@ class Annotations:
     def state(self, name: str) -> dict[str, Any]:
         """Annotations of a slide, and whether a change can be reverted."""
         version = str(hash(version_of([self.path(name)])))  # of the outline that the edits of the tissue change
-        rows = list(self._read(name).values())
+        rows = list(self.rows(name).values())
         return {"annotations": rows, "version": version, "can_undo": bool(self._of(name).done), "author": author()}
 
     def change(self, name: str, change: AnnotationChange) -> None:
@@ -116,15 +116,12 @@ class Annotations:
         self._write(name, apply, record=False)
         done.pop()
 
-    def features(self, name: str) -> list[dict[str, Any]]:
-        """Annotations as QuPath reads them."""
-        return [as_feature(row) for row in self._read(name).values()]
-
     def _of(self, name: str) -> _Steps:
         self._bench.slide(name)
         return self._steps.get(name, _Steps)
 
-    def _read(self, name: str) -> dict[str, Row]:
+    def rows(self, name: str) -> dict[str, Row]:
+        """Annotations of a slide by their ids."""
         path = self.path(name)
         if not path.exists():
             return {}
@@ -140,25 +137,18 @@ class Annotations:
         self, name: str, change: Callable[[dict[str, Row]], Mapping[str, Row | None]], *, record: bool = True
     ) -> None:
         path, steps = self.path(name), self._of(name)
-        if path.is_symlink():
-            raise InputError(f"{path}: is a link to another file, expected the file itself")
-        check_writable(path)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with steps.lock, exclusive(path.parent):
-                rows = self._read(name)
-                changes = change(rows)
-                step = {key: (rows.get(key), row) for key, row in changes.items() if rows.get(key) != row}
-                after = {key: row for key, row in {**rows, **changes}.items() if row is not None}
-                if len(after) > MOST:
-                    raise InputError(f"{name}: {len(after)} annotations, expected at most {MOST}")
-                if not step:
-                    return
-                write_geojson(path, [as_feature(row) for row in after.values()])
-                if record:
-                    steps.done.append(step)
-        except OSError as error:
-            raise InputError(f"{path}: cannot be changed ({error.strerror}); nothing was saved") from error
+        with steps.lock, changing(path):
+            rows = self.rows(name)
+            changes = change(rows)
+            step = {key: (rows.get(key), row) for key, row in changes.items() if rows.get(key) != row}
+            after = {key: row for key, row in {**rows, **changes}.items() if row is not None}
+            if len(after) > MOST:
+                raise InputError(f"{name}: {len(after)} annotations, expected at most {MOST}")
+            if not step:
+                return
+            write_geojson(path, [as_feature(row) for row in after.values()])
+            if record:
+                steps.done.append(step)
 
 
 def author() -> str:
@@ -241,13 +231,10 @@ def read_marks(bench: Workbench) -> dict[str, dict[str, bool]]:
 def change_mark(bench: Workbench, name: str, changes: Mapping[str, bool]) -> dict[str, dict[str, bool]]:
     """Marks after a slide was seen or flagged, saved at once."""
     path = bench.contents.annotations / MARKS
-    check_writable(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with exclusive(path.parent):
+    with changing(path):
         marks = read_marks(bench)
         marks[name] = {"seen": False, "flag": False, **marks.get(name, {}), **changes}
-        if not path.is_symlink():
-            write_json(path, marks)
+        write_json(path, marks)
     return marks
 
 
@@ -288,7 +275,7 @@ def annotation_routes(bench: Workbench) -> Blueprint:
 
     @routes.get("/annotations/<name>.geojson")
     def export(name: str) -> Response:
-        document = {"type": "FeatureCollection", "features": kept.features(name)}
+        document = {"type": "FeatureCollection", "features": [as_feature(row) for row in kept.rows(name).values()]}
         response = Response(json.dumps(document, ensure_ascii=False), mimetype="application/geo+json")
         response.headers.set("Content-Disposition", "attachment", filename=f"{name}.annotations.geojson")
         return response

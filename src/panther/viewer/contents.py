@@ -143,7 +143,17 @@ def find_contents(place: Path, inputs: Inputs = NO_INPUTS, work: Work = LOCAL) -
     features = _find_features(place, inputs.features, files, next(iter(loaded), None), roots, work, notes)
     images = _find_images(place, inputs.slides, roots, notes)
     if not features and not images:
-        raise InputError(_nothing(place, files))
+        unread = " ".join(_unread(files.outside, files.locked))
+        expected = (
+            "the folder of the features, and this one with `study=`"
+            if files.studies
+            else "a folder of `panther slides`"
+        )
+        raise InputError(f"{place}: neither slides nor features, expected {expected}. {unread}".strip())
+    folder = place.parent if place.is_file() else place
+    names_file = inputs.names or next(iter(files.by_kind["names"]), folder / NAMES[0])
+    if inputs.names is None and names_file.is_symlink() and not roots.hold(names_file):  # it is written
+        raise InputError(f"{names_file}: a link out of the folder, expected a file; `--names FILE` allows it")
     studies = _by_name([inputs.study] if inputs.study else files.studies)
     names = sorted({*features, *images})
     table = _find_table(inputs, files.by_kind["table"], studies, names, notes)
@@ -157,7 +167,7 @@ def find_contents(place: Path, inputs: Inputs = NO_INPUTS, work: Work = LOCAL) -
     return Contents(
         title=place.resolve().name or "/",
         slides=slides,
-        names=_names_file(place, inputs.names, files.by_kind["names"], roots),
+        names=names_file,
         prototypes=sets | _sets_of_models(loaded, models),
         models=models,
         classifiers=_by_name(files.by_kind["tissue classifier"]),
@@ -165,7 +175,7 @@ def find_contents(place: Path, inputs: Inputs = NO_INPUTS, work: Work = LOCAL) -
         artefacts={kind: tuple(folders) for kind, folders in files.artefacts.items()},
         embeddings=inputs.embeddings or next(iter(files.by_kind["embeddings"]), None),
         table=table,
-        annotations=(place.parent if place.is_file() else place) / ANNOTATIONS,
+        annotations=folder / ANNOTATIONS,
         notes=tuple(dict.fromkeys(notes)),
         roots=roots,
     )
@@ -209,46 +219,42 @@ def scan(place: Path, roots: Roots, left_out: Set[str] = frozenset()) -> Files:
     files = sorted(files_below(place, locked=result.locked), key=lambda file: (len(file.parts), str(file)))
     result.outside = [file for file in files if file.is_symlink() and not roots.hold(file)]
     unusable = {*result.outside, *(file for file in files if left_out and realpath(file) in left_out)}
-    closed = _find_results(place, files, result)
-    is_usable = {folder: closed.isdisjoint((folder, *folder.parents)) for folder in {file.parent for file in files}}
-    for file in files:
-        if is_usable[file.parent] and file not in unusable:
-            _sort_in(file, result)
-    return result
-
-
-def _find_results(place: Path, files: list[Path], result: Files) -> set[Path]:
-    """Folders of other commands: they are opened as a whole or, if a link leads out of one, not at all."""
+    # folders of other commands are opened as a whole or, if a link leads out of one, not at all
     has_links = {parent for file in result.outside for parent in file.parents}
     runs = [file.parent for file in files if file.name == RECORD and (file.parent / STUDY).exists()]
     result.studies = [folder for folder in runs if folder not in has_links]
-    closed = {*runs, *((place / "cache", place / "models") if place in runs else ())}
+    artefacts = [file for file in files if file.name in ARTEFACTS]
+    for file in artefacts:
+        if file.parent not in has_links:
+            result.artefacts[file.stem].append(file.parent)
+    closed = {
+        *runs,
+        *((place / "cache", place / "models") if place in runs else ()),
+        *(file.parent for file in artefacts),
+    }
+    closed -= {place}
+    is_usable = {folder: closed.isdisjoint((folder, *folder.parents)) for folder in {file.parent for file in files}}
     for file in files:
-        if file.name in ARTEFACTS:
-            if file.parent not in has_links:
-                result.artefacts[file.stem].append(file.parent)
-            closed.add(file.parent)
-    return closed - {place}
-
-
-def _sort_in(file: Path, result: Files) -> None:
-    suffix = file.suffix.lower()
-    if file.name in NAMES:
-        result.by_kind["names"].append(file)
-    elif file.parent.name == CONTOURS and suffix == ".geojson":
-        result.contours.setdefault(composed(file.stem), file)
-    elif is_stored_embeddings(file):
-        result.by_kind["embeddings"].append(file)
-    elif suffix in ENDINGS:
-        result.by_kind[ENDINGS[suffix]].append(file)
-    else:
-        # pickles of the published code are never executed
-        is_open = suffix in (".safetensors", ".pkl") and len(result.features.get(file.parent, ())) <= MANY
-        kind = survey(file)["kind"] if is_open else None
-        if kind in KINDS:
-            result.by_kind[kind].append(file)
-        elif suffix in BAG_SUFFIXES and not (is_store(file) and is_image(file)):
-            result.features[file.parent].append(file)
+        if not is_usable[file.parent] or file in unusable:
+            continue
+        suffix = file.suffix.lower()
+        if file.name in NAMES:
+            result.by_kind["names"].append(file)
+        elif file.parent.name == CONTOURS and suffix == ".geojson":
+            result.contours.setdefault(composed(file.stem), file)
+        elif is_stored_embeddings(file):
+            result.by_kind["embeddings"].append(file)
+        elif suffix in ENDINGS:
+            result.by_kind[ENDINGS[suffix]].append(file)
+        else:
+            # pickles of the published code are never executed
+            is_open = suffix in (".safetensors", ".pkl") and len(result.features.get(file.parent, ())) <= MANY
+            kind = survey(file)["kind"] if is_open else None
+            if kind in KINDS:
+                result.by_kind[kind].append(file)
+            elif suffix in BAG_SUFFIXES and not (is_store(file) and is_image(file)):
+                result.features[file.parent].append(file)
+    return result
 
 
 class _Kind(NamedTuple):
@@ -372,16 +378,6 @@ def _sets_of_models(loaded: Iterable[Prototypes], models: Mapping[str, Path]) ->
     return sets
 
 
-def _names_file(place: Path, explicit: Path | None, files: Sequence[Path], roots: Roots) -> Path:
-    """Names file: it is written, so a link that leads elsewhere must be explicit."""
-    if explicit is not None:
-        return explicit
-    path = next(iter(files), (place.parent if place.is_file() else place) / NAMES[0])
-    if path.is_symlink() and not roots.hold(path):
-        raise InputError(f"{path}: a link out of the folder, expected a file; `--names FILE` allows it")
-    return path
-
-
 def _are_inside(files: Iterable[Path], roots: Roots, notes: list[str]) -> bool:
     outside = [file for file in files if not roots.hold(file)]
     notes += _unread(outside[:1])
@@ -398,14 +394,6 @@ def _unread(outside: Sequence[Path], locked: Sequence[Path] = ()) -> list[str]:
     if locked:
         notes.append(f"{len(locked)} folders cannot be listed, e.g. {locked[0]}.")
     return notes
-
-
-def _nothing(place: Path, files: Files) -> str:
-    if unread := _unread(files.outside, files.locked):
-        return " ".join((f"{place}: nothing to show.", *unread))
-    if files.studies:
-        return f"{place}: a study alone; give the folder of its features or slides, and this one with `study=`"
-    return f"{place}: neither slides nor features, expected the folder that `panther slides` wrote, or `features=`"
 
 
 def _by_name(paths: Iterable[Path]) -> dict[str, Path]:

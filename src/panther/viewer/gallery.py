@@ -164,7 +164,7 @@ def _from_atlas(bench: Workbench, prototypes_hash: str, count: int) -> Findings 
             patients = patients_in(bench, [slide for slide in pi.samples if slide in bench.contents.slides])
         except (InputError, OSError, ValueError, KeyError, TypeError):
             continue
-        note = f"From the atlas in {folder.parent.name}/{folder.name}; it has no borderline and atypical patches."
+        note = f"From the atlas in {folder.parent.name}/{folder.name}; the page of a prototype adds borderline and atypical patches."
         content = {**content, "exemplars": exemplars}
         return Findings(content, pi, [patients.get(slide, slide) for slide in pi.samples], notes=(note,))
     return None

@@ -4,10 +4,9 @@ There is one names file, that of the first set of prototypes; other sets are sho
 change. Changes by others are kept; if they changed the same field, nothing is written and both values are shown.
 """
 
-import hashlib
 import os
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -28,8 +27,6 @@ from panther.storage.files import write_text
 from panther.store import Version, check_writable, version_of
 
 STEPS = 200  # that can be undone
-VERSIONS = 1000  # of the file, which pages may still show
-NEW = "new"  # version of a file that does not exist yet
 
 
 class ConflictError(InputError):
@@ -43,17 +40,15 @@ class Step:
     prototype: int
     before: Mapping[str, str]
     after: Mapping[str, str]
-    text_before: str | None  # None: the file did not exist
-    text_after: str
 
 
 @dataclass(frozen=True)
 class NamesState:
     """Content of the file at one moment."""
 
-    version: str
     namings: Mapping[int, Naming]
     problem: str = ""  # why it cannot be read
+    version: str = ""  # of the file
 
 
 class NamesBook:
@@ -63,7 +58,6 @@ class NamesBook:
         self.path, self.count = path, count
         self._check = check  # refuses a file that was replaced by a link
         self._lock = threading.Lock()
-        self._seen: OrderedDict[str, Mapping[int, Naming]] = OrderedDict()
         self._steps: deque[Step] = deque(maxlen=STEPS)
         self._last: tuple[Version, NamesState] | None = None
 
@@ -72,7 +66,7 @@ class NamesBook:
         with self._lock:
             stamp = version_of([self.path])
             if self._last is None or self._last[0] != stamp:
-                self._last = stamp, self._read()[1]
+                self._last = stamp, self._read(str(hash(stamp)))[1]
             return self._last[1]
 
     @property
@@ -81,101 +75,83 @@ class NamesBook:
         with self._lock:
             return f"{' and '.join(self._steps[-1].after)} of C{self._steps[-1].prototype}" if self._steps else ""
 
-    def change(self, version: str, prototype: int, changes: Mapping[str, str]) -> None:
-        """Change some fields of a prototype, relative to ``version`` of the file."""
+    def change(self, prototype: int, changes: Mapping[str, str], seen: Mapping[str, str]) -> None:
+        """Change some fields of a prototype; ``seen`` are the values that the page shows."""
         if not 0 <= prototype < self.count:
             raise InputError(f"there is no prototype C{prototype}, expected C0 to C{self.count - 1}")
-        wanted = {field: plain_field(field, value) for field, value in changes.items()}
-        if wanted.get("colour"):
-            wanted["colour"] = checked_colour(wanted["colour"])
+        after = {field: plain_field(field, value) for field, value in changes.items()}
+        if after.get("colour"):
+            after["colour"] = checked_colour(after["colour"])
         with self._writing() as (text, now):
-            seen = self._seen.get(version)
-            if seen is None:
-                raise ConflictError("the names were changed since this page was opened; the present ones are shown")
-            present, shown = now.namings.get(prototype, Naming()), seen.get(prototype, Naming())
-            for field, value in wanted.items():
-                if getattr(present, field) not in (getattr(shown, field), value):
+            present = now.get(prototype, Naming())
+            for field, value in after.items():
+                if getattr(present, field) not in (seen.get(field, ""), value):
                     change = f"to {getattr(present, field)!r}; yours, {value!r}, is not saved"
                     raise ConflictError(f"the {field} of C{prototype} was changed elsewhere {change}")
-            after = {field: value for field, value in wanted.items() if getattr(present, field) != value}
+            after = {field: value for field, value in after.items() if getattr(present, field) != value}
             if after:
+                write_text(self.path, changed_text(self.path, text, prototype, after, self.count))
                 before = {field: getattr(present, field) for field in after}
-                new = changed_text(self.path, text or "", prototype, after, self.count)
-                self._write(new)
-                self._steps.append(Step(prototype, before, after, text, new))
+                self._steps.append(Step(prototype, before, after))
 
-    def undo(self, version: str) -> None:
+    def undo(self) -> None:
         """Revert the last change of this session, unless it was changed again elsewhere."""
         with self._writing() as (text, now):
             if not self._steps:
                 raise InputError("there is nothing to undo")
-            if version != now.version:
-                raise ConflictError("the names were changed meanwhile; the present ones are shown")
             step = self._steps[-1]
-            present = now.namings.get(step.prototype, Naming())
+            present = now.get(step.prototype, Naming())
             if any(getattr(present, field) != value for field, value in step.after.items()):
                 self._steps.pop()
                 raise ConflictError(f"C{step.prototype} was changed elsewhere; that change stays")
-            if text != step.text_after:
-                self._write(changed_text(self.path, text or "", step.prototype, step.before, self.count))
-            elif step.text_before is None:
-                self.path.unlink()
-            else:
-                self._write(step.text_before)
+            write_text(self.path, changed_text(self.path, text, step.prototype, step.before, self.count))
             self._steps.pop()
 
     @contextmanager
-    def _writing(self) -> Iterator[tuple[str | None, NamesState]]:
-        """Text and content of the file, locked against other threads and viewers; refused if it cannot be written."""
-        if self.path.is_symlink():
-            raise InputError(f"{self.path}: is a link to another file, expected the file itself")
-        if self.path.exists() and not self.path.stat().st_mode & 0o222:
-            raise InputError(f"{self.path}: is read-only")
-        check_writable(self.path)
+    def _writing(self) -> Iterator[tuple[str, Mapping[int, Naming]]]:
+        """Text and content of the file, to be changed."""
+        with self._lock, changing(self.path):
+            text, now = self._read()
+            if now.problem:
+                raise InputError(f"{now.problem}; nothing was saved")
+            yield text, now.namings
+            self._last = None
+
+    def _read(self, version: str = "") -> tuple[str, NamesState]:
+        if not self.path.exists():
+            return "", NamesState({}, version=version)
         try:
-            with self._lock, exclusive(self.path.parent):
-                text, now = self._read()
-                if now.problem:
-                    raise InputError(f"{now.problem}; nothing was saved")
-                yield text, now
-        except OSError as error:
-            raise InputError(f"{self.path}: cannot be changed ({error.strerror}); nothing was saved") from error
-
-    def _read(self) -> tuple[str | None, NamesState]:
-        text, now = None, NamesState(NEW, {})
-        if self.path.exists():
-            try:
-                self._check()
-                text = file_text(self.path)
-                version = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-                now = NamesState(version, parse_namings(self.path, text, self.count))
-            except InputError as error:
-                return None, NamesState("", {}, str(error))
-        self._seen[now.version] = now.namings
-        self._seen.move_to_end(now.version)
-        if len(self._seen) > VERSIONS:
-            self._seen.popitem(last=False)
-        return text, now
-
-    def _write(self, text: str) -> None:
-        write_text(self.path, text)
-        self._last = None
+            self._check()
+            text = file_text(self.path)
+            return text, NamesState(parse_namings(self.path, text, self.count), version=version)
+        except InputError as error:
+            return "", NamesState({}, str(error), version)
 
 
 @contextmanager
-def exclusive(folder: Path) -> Iterator[None]:
-    """Lock a folder against other viewers while a file in it is read, changed and written; no file is left behind.
+def changing(path: Path) -> Iterator[None]:
+    """Lock the folder of a file against other viewers while it is read, changed and written; refused if it cannot be written.
 
-    Where the system cannot lock folders (Windows, some network file systems) a change made within the same millisecond may be lost.
+    No file is left behind. Where the system cannot lock folders (Windows, some network file systems) a change made within the same
+    millisecond may be lost.
     """
-    with ExitStack() as stack:
-        with suppress(ImportError, OSError):
-            import fcntl
+    if path.is_symlink():
+        raise InputError(f"{path}: is a link to another file, expected the file itself")
+    if path.exists() and not path.stat().st_mode & 0o222:
+        raise InputError(f"{path}: is read-only")
+    check_writable(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            with suppress(ImportError, OSError):
+                import fcntl
 
-            handle = os.open(folder, os.O_RDONLY)
-            stack.callback(os.close, handle)
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+                handle = os.open(path.parent, os.O_RDONLY)
+                stack.callback(os.close, handle)
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        raise InputError(f"{path}: cannot be changed ({error.strerror}); nothing was saved") from error
 
 
 def legend(state: NamesState, count: int) -> list[tuple[str, str]]:

@@ -1,6 +1,5 @@
 """Parameters of requests: names, types and bounds, checked before use."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -163,35 +162,11 @@ class AnnotationImport(Body):
 
 
 class NameChange(Body):
-    """Changed fields of one prototype, relative to a version of the names file."""
+    """Changed fields of one prototype, and the values of these fields that the page shows."""
 
-    version: str
+    seen: dict[str, str]
     prototype: int
     name: Annotated[str, Field(max_length=200)] | None = None
     note: Annotated[str, Field(max_length=2000)] | None = None
     colour: str | None = None
     group: Annotated[str, Field(max_length=100)] | None = None
-
-
-class NameUndo(Body):
-    """Reverts the last change, if the names file still has this version."""
-
-    version: str
-
-
-PLAIN = {
-    "int_parsing": "a whole number",
-    "float_parsing": "a number",
-    "finite_number": "a number",
-    "string_type": "text",
-}
-
-
-def describe_problem(errors: Sequence[Any]) -> str:
-    """The first error of pydantic as one line: parameter, found, expected."""
-    first = errors[0]
-    name = ".".join(map(str, first["loc"])) or "request"
-    if first["type"] in ("missing", "extra_forbidden"):
-        return f"{name}: is {'missing' if first['type'] == 'missing' else 'unknown'}"
-    expected = PLAIN.get(first["type"], str(first["msg"]).removeprefix("Input should be "))
-    return f"{name}: found {str(first['input'])[:60]!r}, expected {expected}"

@@ -94,9 +94,10 @@ class Viewer:
         return f"{self.config.origin(self.port)}{self._path}"
 
     @property
-    def others(self) -> list[str]:
-        """Addresses for other machines, with the token, if it listens on all addresses of this one."""
-        return [f"{origin}{self._path}" for origin in self.config.others(self.port)]
+    def elsewhere(self) -> str:
+        """Address for other machines, with the token, if it listens on all addresses of this one; empty if not."""
+        origin = self.config.elsewhere(self.port)
+        return origin and f"{origin}{self._path}"
 
     @property
     def _path(self) -> str:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flask import Blueprint, Flask, Response, jsonify, request
+from flask import Flask, Response, jsonify, request
 from flask.json.provider import DefaultJSONProvider
 from pydantic import ValidationError
 from werkzeug.exceptions import HTTPException
 
-from panther.errors import InputError
+from panther.errors import InputError, format_invalid
 from panther.viewer.annotations import annotation_routes
 from panther.viewer.guard import Guard, guarded
 from panther.viewer.pages.cohort import cohort_routes
@@ -23,7 +23,6 @@ from panther.viewer.pages.prototypes import prototype_routes
 from panther.viewer.pages.slide import slide_routes
 from panther.viewer.pages.start import start_routes
 from panther.viewer.pages.study import study_routes
-from panther.viewer.queries import describe_problem
 from panther.viewer.workbench import BusyError, InProgressError, UnknownError, Workbench, as_sentence
 
 PAGES = (start_routes, slide_routes, annotation_routes, patch_routes, prototype_routes, cohort_routes, study_routes)
@@ -90,20 +89,7 @@ def make_app(bench: Workbench, guard: Guard) -> Flask:
             return Response(f"{redact(sentence)}\n", code, mimetype="text/plain")
         return jsonify(error=sentence), code
 
-    app.json = Provider(app)
-    app.register_blueprint(_frame_routes(bench, guard))
-    for page in PAGES:
-        app.register_blueprint(page(bench))
-    app.register_error_handler(InProgressError, lambda running: {"progress": running.progress})
-    app.register_error_handler(Exception, message)
-    return app
-
-
-def _frame_routes(bench: Workbench, guard: Guard) -> Blueprint:
-    """Routes of the frame around all pages: the contents of the opened folder, the link."""
-    routes = Blueprint("frame", __name__)
-
-    @routes.get("/api/contents")
+    @app.get("/api/contents")
     def contents() -> dict[str, Any]:
         contents = bench.contents
         slides = [
@@ -119,11 +105,13 @@ def _frame_routes(bench: Workbench, guard: Guard) -> Blueprint:
             "notes": contents.notes,
         }
 
-    @routes.get("/api/link")
-    def link() -> Any:
-        return {"token": guard.token}  # for links to share
-
-    return routes
+    app.json = Provider(app)
+    app.get("/api/link", endpoint="link")(lambda: {"token": guard.token})  # for links to share
+    for page in PAGES:
+        app.register_blueprint(page(bench))
+    app.register_error_handler(InProgressError, lambda running: {"progress": running.progress})
+    app.register_error_handler(Exception, message)
+    return app
 
 
 def _describe(error: Exception) -> tuple[str, int]:
@@ -131,7 +119,7 @@ def _describe(error: Exception) -> tuple[str, int]:
     if isinstance(error, HTTPException):
         return error.description or "The viewer cannot answer this.", error.code or 500
     if isinstance(error, ValidationError):
-        return describe_problem(error.errors(include_url=False)), 422
+        return format_invalid(error).lstrip(": "), 422
     if isinstance(error, InputError):
         return str(error), {UnknownError: 404, BusyError: 503}.get(type(error), 422)
     if isinstance(error, RecursionError):

@@ -19,7 +19,7 @@ from panther.slides import Slide, open_slide
 from panther.store import Version, version_of
 from panther.types import Prototypes
 from panther.viewer.contents import Contents, SlideEntry, load_set
-from panther.viewer.names import NEW, NamesBook, NamesState, legend
+from panther.viewer.names import NamesBook, NamesState, legend
 from panther.viewer.patches import PatchMap, read_patches, recorded_mpp
 
 OPEN_SLIDES = 8  # images kept open; each may keep 128 MiB of decoded tiles
@@ -191,7 +191,7 @@ class Workbench:
 
     def legend(self, name: str | None = None) -> list[tuple[str, str]]:
         """Title and colour (#RRGGBB) of every prototype of a set, from the names file."""
-        return legend(self.names().state() if self.has_names(name) else NamesState(NEW, {}), len(self.prototypes(name)))
+        return legend(self.names().state() if self.has_names(name) else NamesState({}), len(self.prototypes(name)))
 
     def names(self) -> NamesBook:
         """The names file, which belongs to the first set of prototypes."""
@@ -225,13 +225,12 @@ class Workbench:
         finally:
             opened.lock.release()
 
-    def compute(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Result of a picklable function, in a worker process if there are any: a damaged file fails the request, not the server."""
-        return map_all(partial(_call, function), [arguments], "", self.work)[0]
+    def compute(self, function: Callable[..., T], *arguments: Any, is_long: bool = False) -> T:
+        """Result of a picklable function, in a worker process if there are any: a damaged file fails the request, not the server.
 
-    def compute_long(self, function: Callable[..., T], *arguments: Any) -> T:
-        """The same in the processes for long tasks: requests of other pages do not wait for it."""
-        return map_all(partial(_call, function), [arguments], "", self.long_work)[0]
+        What ``is_long`` runs in processes of its own, so that requests of other pages do not wait for it.
+        """
+        return map_all(partial(_call, function), [arguments], "", self.long_work if is_long else self.work)[0]
 
     def close(self) -> None:
         """Close all slides."""

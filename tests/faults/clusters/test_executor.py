@@ -56,8 +56,8 @@ def test_a_file_that_crashes_or_blocks_every_worker_is_named_and_the_others_go_o
 def test_a_large_function_reaches_every_worker(cluster):
     big = os.urandom(2 << 20)
     with open_cluster(cluster.scheduler_address) as executor:
-        found = [r.value for r in map_slides(partial(_length, more=big), range(20), executor)]
-    assert found == [n + (2 << 20) for n in range(20)]
+        actual = [r.value for r in map_slides(partial(_length, more=big), range(20), executor)]
+    assert actual == [n + (2 << 20) for n in range(20)]
 
 
 def _length(number: int, more: bytes) -> int:

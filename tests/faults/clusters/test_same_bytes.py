@@ -84,7 +84,7 @@ def test_a_cluster_of_two_workers(cluster, world, monkeypatch, capsys, command):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_way(world, command):
     words, output = COMMANDS[command]
-    found = {}
+    actual = {}
     with dask_workers(3) as three:
         for way, processes in {**WAYS, "dask": [["-j", three.scheduler_address]]}.items():
             (world / way).mkdir()
@@ -95,9 +95,9 @@ def test_every_way(world, command):
                 )
                 for options in processes
             ]
-            said = [process.communicate(timeout=600)[0] for process in started]
-            assert [process.returncode for process in started] == [0] * len(started), said
-            found[way] = contents(world / way / output)
-    assert found["one"]
+            printed = [process.communicate(timeout=600)[0] for process in started]
+            assert [process.returncode for process in started] == [0] * len(started), printed
+            actual[way] = contents(world / way / output)
+    assert actual["one"]
     for way in ("four", "dask"):
-        assert not differing(found["one"], found[way]), way
+        assert not differing(actual["one"], actual[way]), way

@@ -89,7 +89,7 @@ def test_convert_writes_then_keeps_also_inside_its_source(panther, cohort):
         embed("--set", "steps"),
         embed("--set", "temperature=NaN"),
         embed("--level", "patient"),
-        embed("--dtype", "float8"),
+        embed("-o", "m.csv"),
         embed("-j", -1),
         ("embed", "missing", "-p", "p.npy", "-o", "s.h5ad"),
         ("prototypes", "feats", "-o", "q.safetensors", "-C", 0),

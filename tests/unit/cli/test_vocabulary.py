@@ -37,7 +37,7 @@ def test_the_help_has_its_panels_in_the_order_of_the_work():
 # Options that take different things, and why that is one meaning.
 SAME_MEANING = {
     "--on": "retrieval judges several ways beside each other",
-    "--dtype": "convert may keep the type, and knows float64",
+    "--dtype": "convert may keep the type, and knows float64; slides writes two types",
     "--n-prototypes": "train takes a number, prototypes also auto",
     "--prototypes": "view takes several, to compare them",
     "--model": "view takes several, to compare them",

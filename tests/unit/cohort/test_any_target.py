@@ -25,8 +25,8 @@ def test_numbers_are_read_and_rows_without_one_are_dropped():
 
 
 def test_labels_are_read_in_numbers_and_words_and_may_be_missing():
-    given = table(4, a=["1", "0", "", ""], b=["wt", "Mutated", "", "wt"])
-    cohort = load_cohort(given, labels=["a", "b"])
+    inputs = table(4, a=["1", "0", "", ""], b=["wt", "Mutated", "", "wt"])
+    cohort = load_cohort(inputs, labels=["a", "b"])
     np.testing.assert_array_equal(cohort.target.values, [[1, 0], [0, 1], [np.nan, 0]])
     assert cohort.report.dropped == {"none of a, b": 1}
     assert cohort.target.counts() == {"a": 1, "b": 1}

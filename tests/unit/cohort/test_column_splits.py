@@ -31,6 +31,10 @@ def test_every_fold_is_tested_once_in_its_natural_order(table):
     assert [{fold[name] for name in split.test["test"]} for split in splits] == [{"1"}, {"2"}, {"10"}]
     assert all(set(split.train) == set(fold.index) - set(split.test["test"]) for split in splits)
     assert not notes
+    table.loc[table["case_id"] == "P005", "fold"] = "NA"
+    splits, notes = splits_of(table, "fold")
+    assert all("P005" not in ids for split in splits for ids in split.parts().values())
+    assert any("1 samples have no fold" in note for note in notes)
 
 
 def test_a_column_of_train_and_test_is_one_split(table):
@@ -41,13 +45,6 @@ def test_a_column_of_train_and_test_is_one_split(table):
     assert set(split.train) == set(part.index[part == "train"])
     with pytest.raises(InputError, match="leave out `val`"):
         splits_of(table, "split", val=True)
-
-
-def test_samples_without_a_fold_are_left_out_and_noted(table):
-    table.loc[table["case_id"] == "P005", "fold"] = "NA"
-    splits, notes = splits_of(table, "fold")
-    assert all("P005" not in ids for split in splits for ids in split.parts().values())
-    assert any("1 samples have no fold" in note for note in notes)
 
 
 @pytest.mark.parametrize("level", ["patient", "slide"])

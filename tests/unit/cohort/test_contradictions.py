@@ -17,8 +17,8 @@ def table(**columns):
 
 def test_two_status_columns_that_contradict_each_other_are_refused_by_name():
     wrong = table(os_days=DAYS, os_event=EVENT, os_censorship=EVENT)
-    said = r"os_censorship \(1 = censored\) and os_event \(1 = event\) contradict each other in 6 of 6 rows, e.g. 1 and 1 of S0"
-    with pytest.raises(InputError, match=said):
+    message = r"os_censorship \(1 = censored\) and os_event \(1 = event\) contradict each other in 6 of 6 rows, e.g. 1 and 1 of S0"
+    with pytest.raises(InputError, match=message):
         load_cohort(wrong, survival="os")
     named = load_cohort(wrong, survival="os", event="os_event")  # an explicit name decides
     assert named.report.columns == "os_days and os_event (1 = event)"
@@ -38,10 +38,10 @@ def test_columns_that_agree_or_are_empty_are_no_contradiction():
 def test_two_times_that_differ_by_more_than_their_units_are_refused(other):
     times = DAYS.copy()
     times[2] = 700
-    given = {"os_survival_months": DAYS / 30.4, "os_censorship": 1 - EVENT, "os_event": EVENT}
-    assert len(load_cohort(table(**given, **{other: DAYS}), survival="os")) == 6
+    inputs = {"os_survival_months": DAYS / 30.4, "os_censorship": 1 - EVENT, "os_event": EVENT}
+    assert len(load_cohort(table(**inputs, **{other: DAYS}), survival="os")) == 6
     with pytest.raises(InputError, match=rf"os_survival_months and {other} contradict each other in 1 of 6 rows"):
-        load_cohort(table(**given, **{other: times}), survival="os")
+        load_cohort(table(**inputs, **{other: times}), survival="os")
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_two_times_that_differ_by_more_than_their_units_are_refused(other):
 )
 def test_the_vital_status_contradicts_deaths_only(time, doubted):
     vital = np.where(EVENT == 1, "Dead", "Alive")
-    given = table(**{time: DAYS}, censorship=EVENT, Vital_Status=vital)
-    notes = load_cohort(given, time=time, censorship="censorship").report.notes
+    inputs = table(**{time: DAYS}, censorship=EVENT, Vital_Status=vital)
+    notes = load_cohort(inputs, time=time, censorship="censorship").report.notes
     assert any("alive by Vital_Status: is the polarity of censorship reversed" in note for note in notes) == doubted
-    known = load_cohort(given, survival="pfi", time=time, censorship="censorship").report.notes
+    known = load_cohort(inputs, survival="pfi", time=time, censorship="censorship").report.notes
     assert not any("Vital_Status" in note for note in known)

@@ -67,7 +67,6 @@ def test_unknown_levels_and_text_are_encoded_as_missing_values() -> None:
     new = pd.DataFrame({"stage": ["IV", "", "III"], "age": ["old", "", "60"]})
     encoded = result.encode(new)
     np.testing.assert_array_equal(encoded[0], encoded[1])
-    assert result.columns[0].unknown(new["stage"]) == ["IV"]
 
 
 def test_a_constant_covariate_is_left_out_and_constants_alone_are_refused() -> None:
@@ -92,5 +91,5 @@ def test_unusable_columns_are_refused_by_name() -> None:
 
 def test_a_covariate_that_is_the_target_is_noted() -> None:
     x = np.random.default_rng(0).normal(size=(50, 2))
-    said = leaks(x, ["age", "size"], {"event": 2 * x[:, 1] + 1, "time": x[:, 0] + x[:, 1]})
-    assert said == ["The covariate size is the target (event) itself (correlation 1.0000); leave it out."]
+    message = leaks(x, ["age", "size"], {"event": 2 * x[:, 1] + 1, "time": x[:, 0] + x[:, 1]})
+    assert message == ["The covariate size is the target (event) itself (correlation 1.0000); leave it out."]

@@ -1,16 +1,10 @@
 """A budget of patches, from the command line to embeddings and maps of a real slide."""
 
-import json
 import shutil
-import signal
-import subprocess
-import sys
-import time
 
 import anndata
 import h5py
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from sklearn.cluster import KMeans
@@ -77,11 +71,6 @@ def test_a_standard_error_requires_prototypes_and_nothing_else_uses_them(slide, 
     assert not (tmp_path / "job").exists()
 
 
-def test_the_size_of_a_sample():
-    assert [Budget("10%").size(n) for n in (5000, 41, 4, 2)] == [500, 5, 3, 2]
-    assert [Budget("1500").size(n) for n in (15_000, 900, 0)] == [1500, 900, 0]
-
-
 def test_a_file_holds_the_sample_and_the_coordinates_of_all_patches(job):
     bag, path = bag_of(job), next(features_of(job).glob("*.h5"))
     every = read_coords(next(job.glob("20x_*/patches/*.h5")))
@@ -114,20 +103,6 @@ def test_a_second_run_does_nothing_and_another_seed_or_budget_encodes_again(job,
     for changed in (("25", "--seed", 1), ("8%",)):
         assert "(0 were done already)" in run(*words(slide, tmp_path / "job", *changed)).output
     assert len(bag_of(tmp_path / "job")) < 25
-
-
-def test_a_killed_run_is_finished_by_the_next(job, slide, tmp_path):
-    command = [sys.executable, "-m", "panther", *map(str, words(slide, tmp_path / "job", 25))]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and not list(tmp_path.glob("job/20x_*/patches/*.h5")):
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not list(tmp_path.glob("job/20x_*/features_lite0/*.h5"))
-    run(*words(slide, tmp_path / "job", 25))
-    again, before = bag_of(tmp_path / "job"), bag_of(job)
-    assert np.array_equal(again.coords, before.coords)
-    assert torch.equal(again.features[:], before.features[:])
 
 
 def test_the_proportions_have_standard_errors(job, slide):
@@ -176,11 +151,6 @@ def test_a_sample_grows_until_the_standard_error_is_reached(slide):
     assert 256 < sizes[0.012] < sizes[0.0005] == len(along)
 
 
-def test_a_standard_error_from_the_command_line(slide, job, tmp_path):
-    run(*words(slide, tmp_path / "job", "se=0.2", "-p", job / "p.safetensors"))
-    assert panther.embed_cohort(features_of(tmp_path / "job"), job / "p.safetensors", workers=1).samples
-
-
 def test_neighbours_require_all_patches(job):
     with pytest.raises(InputError, match="neighbours require all"):
         panther.embed(bag_of(job), job / "p.safetensors", blocks=["space"])
@@ -210,29 +180,9 @@ def test_damaged_coordinates_of_all_patches_are_refused(job, tmp_path, value):
         panther.open_bag(path)
 
 
-def test_tile_images_have_no_budget(shared_tiles, tmp_path):
-    with pytest.raises(InputError, match="budget: is for slides"):
-        run("slides", shared_tiles, "-o", tmp_path / "job", "--encoder", "lite0", "--budget", "10%")
-
-
-def test_conversion_keeps_the_population(job, tmp_path):
-    panther.save_bag(bag_of(job), tmp_path / "copy.h5")
-    copy = panther.open_bag(tmp_path / "copy.h5")
-    assert copy.population.total == bag_of(job).population.total
-
-
 def test_extracted_bags_in_memory_know_their_population(slide):
     bags = panther.extract(slide, "lite0", patch_size=128, budget=20, device="cpu", workers=1)
     (bag,) = bags.values()
     assert len(bag) == 20
     assert isinstance(bag.population, Population)
     assert len(bag.population.places()) == bag.population.total > 100
-
-
-def test_the_atlas_of_a_sample_has_the_standard_errors_of_the_embedding_and_no_neighbours(job, tmp_path):
-    run("atlas", features_of(job), "-p", job / "p.safetensors", "-o", tmp_path / "atlas", "-j", 1, "--device", "cpu")
-    row = pd.read_csv(tmp_path / "atlas" / "pi.csv").iloc[0]
-    embedded = anndata.read_h5ad(job / "e.h5ad").obsm["pi_se"][0]
-    np.testing.assert_allclose(row[["se_C0", "se_C1", "se_C2"]].to_numpy(float), embedded, rtol=1e-4)
-    notes = json.loads((tmp_path / "atlas" / "atlas.json").read_text())["notes"]
-    assert any("left out of the neighbours" in note for note in notes)

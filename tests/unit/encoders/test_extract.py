@@ -1,16 +1,9 @@
 """The extraction loop: right pixels in the right rows, whatever happens on the way."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
-from pathlib import Path
 
 import h5py
 import numpy as np
-import psutil
 import pytest
 from PIL import Image
 
@@ -53,44 +46,6 @@ def test_worker_processes_give_the_bytes_of_this_process(tmp_path):
     assert len(one) == 99
 
 
-KILLED = """
-import sys, time
-from pathlib import Path
-import torch
-from encoders.making import tiny
-from panther.encoders.step import encode_tiles
-from panther.encoders.pipeline import ExtractSettings, Pipeline
-encoder = tiny()
-forward = encoder.model.forward
-encoder.model.forward = lambda x: (time.sleep(0.02), forward(x))[1]
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    with Pipeline(encoder, ExtractSettings(batch=4, workers=2)) as pipeline:
-        encode_tiles(Path(sys.argv[1]), pipeline, Path(sys.argv[2]))
-"""
-
-
-def test_a_killed_process_leaves_no_file_and_no_process(tmp_path):
-    make_tiles(tmp_path / "tiles", 200)
-    script = tmp_path / "killed.py"
-    script.write_text(KILLED)
-    target = tmp_path / "bag.h5"
-    paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    child = subprocess.Popen([sys.executable, script, tmp_path / "tiles", target], env=environment)
-    parent = psutil.Process(child.pid)
-    deadline = time.monotonic() + 60
-    # the fork server, and two that decode
-    while time.monotonic() < deadline and len(parent.children(recursive=True)) < 3:
-        time.sleep(0.01)
-    family = parent.children(recursive=True)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    assert not target.exists()
-    assert len(family) >= 2  # at least the two that decode
-    assert not psutil.wait_procs(family, timeout=30)[1]  # nobody waits for work for ever
-
-
 def test_features_that_do_not_fit_are_refused(tmp_path):
     make_tiles(tmp_path / "tiles", 3)
     with pytest.raises(InputError, match="`dtype=float32`"):
@@ -124,8 +79,8 @@ def test_a_damaged_tile_is_read_from_another_level_or_left_out_of_features_and_c
         sizes = {"patch_size": 128, "patch_size_level0": 128}
         attributes = {**sizes, "target_magnification": 20, "overlap": 0, "name": "slide"}
         with Pipeline(tiny(size=128), replace(HERE, workers=workers)) as pipeline:
-            given = Coords("slide", coords, spec, 0.5, slide.dimensions, attributes=attributes)
-            made = write_features(SlideRef(path, "slide", 0.5), given, pipeline, tmp_path / "out" / "slide.h5")
+            arguments = Coords("slide", coords, spec, 0.5, slide.dimensions, attributes=attributes)
+            made = write_features(SlideRef(path, "slide", 0.5), arguments, pipeline, tmp_path / "out" / "slide.h5")
     assert list(made.failed) == [15]
     bag = open_bag(tmp_path / "out" / "slide.h5")
     assert np.array_equal(bag.coords, coords[:15])

@@ -30,9 +30,9 @@ def test_features_are_those_of_the_published_network(lite0, shared_data):
     image = (torch.from_numpy(pixels).permute(0, 3, 1, 2).float() - 127) / 128
     with torch.no_grad():
         expected = theirs.eval().extract_features(image).mean((2, 3))  # (4, 1280)
-    found = lite0(pixels)
-    assert found.shape == (4, 1280)
-    assert float((found - expected).abs().max()) < 1e-5 * float(expected.abs().max())
+    actual = lite0(pixels)
+    assert actual.shape == (4, 1280)
+    assert float((actual - expected).abs().max()) < 1e-5 * float(expected.abs().max())
 
 
 def test_features_do_not_depend_on_the_batch_or_the_threads(lite0, shared_data, monkeypatch):

@@ -12,7 +12,6 @@ from encoders.making import quarters, tiny
 from panther.encoders.pipeline import ExtractSettings, Pipeline
 from panther.encoders.step import EncoderChoice, FeatureStep, write_features
 from panther.errors import InputError
-from panther.patches import canonical, same_encoder
 from panther.slides import SlideRef, open_slide, patch_spec
 from panther.slides.stain import StainFit
 from panther.storage.readers import open_bag
@@ -62,12 +61,6 @@ def test_a_slide_of_glass_is_encoded_as_it_is_and_says_so(tmp_path):
     with h5py.File(normal) as file:
         assert "almost nothing in its patches is stained" in file["features"].attrs["stain_note"]
         assert "stain" not in file["features"].attrs
-
-
-def test_names_with_a_stain_are_those_of_other_features():
-    assert canonical("MahmoodLab/UNI+Macenko") == "uni+macenko"
-    assert same_encoder("uni_v1+macenko", "uni+macenko")
-    assert not same_encoder("uni", "uni+macenko")
 
 
 def test_a_job_keeps_them_in_a_folder_of_their_own():

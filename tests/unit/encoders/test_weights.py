@@ -166,7 +166,7 @@ def torchvision_swin(published: dict[str, torch.Tensor]) -> nn.Module:
     stem += [nn.Conv2d(12, 24, 3, 2, 1, bias=False), nn.BatchNorm2d(24), nn.ReLU(), nn.Conv2d(24, 96, 1)]
     model.features[0] = nn.Sequential(nn.Sequential(*stem), Permute([0, 2, 3, 1]), nn.LayerNorm(96))
     model.head = nn.Identity()
-    own = model.state_dict()
+    own_part = model.state_dict()
     for name, tensor in published.items():
         if name.endswith(("attn_mask", "relative_position_index")):
             continue
@@ -177,9 +177,9 @@ def torchvision_swin(published: dict[str, torch.Tensor]) -> nn.Module:
             place = 2 * int(parts[1]) + 1
             name = ".".join([f"features.{place if parts[2] == 'blocks' else place + 1}", *parts[3:]])
             name = name.replace("mlp.fc1", "mlp.0").replace("mlp.fc2", "mlp.3")
-        assert own[name].shape == tensor.shape, name
-        own[name] = tensor
-    model.load_state_dict(own)
+        assert own_part[name].shape == tensor.shape, name
+        own_part[name] = tensor
+    model.load_state_dict(own_part)
     return model.eval()
 
 
@@ -239,9 +239,9 @@ def test_dinov2s_own_files_fit_beside_timms():
 
 def test_positions_of_a_larger_image_are_interpolated():
     constant = torch.cat([torch.full((1, 1, 4), 9.0), torch.full((1, 37 * 37, 4), 2.0)], 1)
-    (found,) = resampled_positions(
+    (actual,) = resampled_positions(
         {"pos_embed": constant}, {"pos_embed": torch.empty(1, 257, 4, device="meta")}
     ).values()
-    assert found.shape == (1, 257, 4)
-    assert torch.equal(found[:, 0], constant[:, 0])
-    torch.testing.assert_close(found[:, 1:], torch.full((1, 256, 4), 2.0))
+    assert actual.shape == (1, 257, 4)
+    assert torch.equal(actual[:, 0], constant[:, 0])
+    torch.testing.assert_close(actual[:, 1:], torch.full((1, 256, 4), 2.0))

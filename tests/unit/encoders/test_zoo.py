@@ -67,9 +67,9 @@ def test_virchow2_joins_the_class_token_and_the_mean_of_the_patch_tokens_without
     image = torch.randn(1, 3, 32, 32)
     with torch.no_grad():
         tokens = trunk.forward_features(image)  # class, 4 registers, 2 x 2 patches
-        found = ClassAndMean(trunk)(image)
+        actual = ClassAndMean(trunk)(image)
     assert tokens.shape == (1, 9, 192)
-    torch.testing.assert_close(found, torch.cat([tokens[:, 0], tokens[:, 5:9].mean(1)], 1))
+    torch.testing.assert_close(actual, torch.cat([tokens[:, 0], tokens[:, 5:9].mean(1)], 1))
 
 
 def test_resnet50_is_the_third_block_averaged_over_the_image(tmp_path):

@@ -16,11 +16,11 @@ class Idle:
 
 def sizes(count: int, team: Idle, seconds: float, result: int = 100, ahead: int | None = None) -> list[int]:
     """Sizes of all tasks, where each is learnt from before the next is made."""
-    batches, found = Batches(range(count), team, ahead), []
+    batches, actual = Batches(range(count), team, ahead), []
     while batch := batches.next():
-        found.append(len(batch))
+        actual.append(len(batch))
         batches.learn(len(batch), seconds * len(batch), result * len(batch))
-    return found
+    return actual
 
 
 def test_long_items_travel_alone_and_short_ones_by_the_dozen():
@@ -38,9 +38,9 @@ def test_the_more_workers_the_longer_the_tasks_so_that_handing_out_keeps_up():
 
 
 def test_the_last_items_go_in_small_portions():
-    found = sizes(20_000, Idle(4, 1e-3), seconds=1e-4)
-    assert found[-1] == 1
-    assert all(b <= a for a, b in pairwise(found[1:]))
+    actual = sizes(20_000, Idle(4, 1e-3), seconds=1e-4)
+    assert actual[-1] == 1
+    assert all(b <= a for a, b in pairwise(actual[1:]))
 
 
 def test_large_results_bound_the_items_in_flight():

@@ -1,12 +1,9 @@
 """What is left of the memory that a job was given."""
 
-import sys
-
-import psutil
 import pytest
 
 from panther import machine
-from panther.machine import SMALL, _memory_left, cores, free_memory, give_freed_memory_back, is_spare
+from panther.machine import SMALL, _memory_left, cores, is_spare
 
 GB = 1 << 30
 STAT = {1: "cache 7\ntotal_inactive_file {}\ntotal_active_file {}\n", 2: "anon 7\ninactive_file {}\nactive_file {}\n"}
@@ -36,24 +33,9 @@ def test_no_limit_and_no_control_groups_are_no_limit(tmp_path):
     assert not list(_memory_left(tmp_path / "nothing", tmp_path))
 
 
-def test_free_memory_is_positive_and_at_most_the_total():
-    assert 0 < free_memory() <= psutil.virtual_memory().total
-
-
 def test_caches_of_all_cores_take_at_most_half_of_the_free_memory(monkeypatch):
     monkeypatch.setattr(machine, "free_memory", lambda: 200 * SMALL * cores())
     assert is_spare(100 * SMALL)
     assert not is_spare(100 * SMALL + 1)
     monkeypatch.setattr(machine, "free_memory", lambda: 0)
     assert is_spare(SMALL)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
-def test_freed_memory_between_what_is_still_used_is_given_back():
-    blocks = [bytearray(b"x") * (16 << 10) for _ in range(8000)]
-    kept = blocks[::16]
-    del blocks
-    before = psutil.Process().memory_info().rss
-    give_freed_memory_back()
-    assert before - psutil.Process().memory_info().rss > 50 << 20
-    assert len(kept) == 500

@@ -22,13 +22,6 @@ def colours():
     return registry
 
 
-def test_an_entry_has_its_value_and_typed_metadata(colours):
-    assert colours["red"]() == "r"
-    assert colours.entry("red").metadata == Info("red", 3, ("depth",))
-    assert [entry.name for entry in colours] == colours.names() == ["red"]
-    assert "red" in colours
-
-
 def test_a_misspelt_key_of_the_metadata_gets_a_suggestion(colours):
     with pytest.raises(TypeError, match="the colour 'blue' has metadata 'dimm'; did you mean 'dim'"):
         colours.register("blue", dimm=3)

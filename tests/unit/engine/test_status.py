@@ -32,8 +32,8 @@ def test_parts_of_a_job_array_give_the_files_and_rows_of_one_run(images, monkeyp
     panther("slides", "images", "-o", "job", *SLIDES, "--part", "3/3", code=1)
     panther("slides", "images", "-o", "job", *SLIDES, "--part", "1/3")
     with pytest.warns(LeftOutWarning):
-        steps = {one.step: one for one in status(images / "job").steps}
-    assert [(one.total, one.done, len(one.failed), one.left) for one in steps.values()] == [(4, 3, 1, 0)] * 2
+        steps = status(images / "job").values["steps"]
+    assert [(one["total"], one["done"], len(one["failed"]), one["left"]) for one in steps] == [(4, 3, 1, 0)] * 2
     panther("slides", "images", "-o", "job", *SLIDES, "--part", "2/3")
     files = [
         {
@@ -45,9 +45,9 @@ def test_parts_of_a_job_array_give_the_files_and_rows_of_one_run(images, monkeyp
     ]
     assert files[0]
     assert files[0] == files[1]
-    told = strict_json(panther("status", "job", "--json", code=1)[0])
-    assert [(one["total"], one["done"], one["left"]) for one in told["steps"]] == [(6, 5, 0)] * 2
-    assert list(told["failures"]) == ["bad"]
+    shown = strict_json(panther("status", "job", "--json", code=1)[0])
+    assert [(one["total"], one["done"], one["left"]) for one in shown["steps"]] == [(6, 5, 0)] * 2
+    assert list(shown["failures"]) == ["bad"]
     panther("slides", "images", "-o", "job", *SLIDES, code=1)  # one run over all writes one table of all
     one, whole = (pd.read_csv(images / name / "summary.csv") for name in ("job", "whole"))
     pd.testing.assert_frame_equal(one, whole)
@@ -61,13 +61,10 @@ def test_a_study_counts_its_jobs(tmp_path, monkeypatch, capsys):
     table = pd.DataFrame({"slide_id": list(bags), "case_id": list(bags), "subtype": ["a", "b"] * 6})
     study = {"name": "s", "table": table, "features": bags, "task": {"label": "subtype"}, "heads": ["probe"]}
     panther.run_study({**study, "n_prototypes": [2], "splits": {"k": 2}, "bootstrap": 10}, tmp_path / "study")
-    assert {one.step: (one.total, one.done) for one in status(tmp_path / "study").steps} == {
-        "prototypes": (2, 2),
-        "embeddings": (2, 2),
-        "models": (2, 2),
-    }
+    steps = {one["step"]: (one["total"], one["done"]) for one in status(tmp_path / "study").values["steps"]}
+    assert steps == {"prototypes": (2, 2), "embeddings": (2, 2), "models": (2, 2)}
     next((tmp_path / "study").rglob("*.safetensors")).unlink()
-    assert sum(one.left for one in status(tmp_path / "study").steps) <= 1
+    assert sum(one["left"] for one in status(tmp_path / "study").values["steps"]) <= 1
 
 
 def test_parts_cover_all_items_once():

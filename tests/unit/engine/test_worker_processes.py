@@ -1,6 +1,5 @@
 """Worker processes: one that dies, hangs or cannot begin costs an item at most; scripts, fork servers and parents that end."""
 
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -114,37 +113,6 @@ def test_a_script_from_standard_input_is_named_as_the_cause(tmp_path):
     assert "memory" not in done.stderr
 
 
-LEAVING = """
-import atexit
-from panther.machine import process_context
-
-class Late:
-    def __del__(self, open=open):
-        open("taken apart", "w").close()
-
-def said():
-    open("said goodbye", "w").close()
-
-if __name__ == "__main__":
-    context = process_context("leaving")
-    process = context.Process(target=abs, args=(1,))
-    process.start()
-    process.join()
-else:  # in the fork server, and forked with it
-    late = Late()
-    atexit.register(said)
-"""
-
-
-@pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_methods(), reason="no fork server here")
-def test_the_fork_server_runs_atexit_handlers_but_does_not_finalise_modules(tmp_path):
-    """Whoever reads the output of a command through a pipe waits for it."""
-    (tmp_path / "leaving.py").write_text(LEAVING)
-    subprocess.run([sys.executable, "leaving.py"], cwd=tmp_path, capture_output=True, check=True, timeout=100)
-    assert (tmp_path / "said goodbye").exists()
-    assert not (tmp_path / "taken apart").exists()
-
-
 PARENT = """
 import ctypes, os, signal, time
 from pathlib import Path
@@ -180,19 +148,3 @@ def test_workers_end_with_a_parent_that_was_killed_even_where_they_loop_in_a_lib
     while any(psutil.pid_exists(pid) for pid in workers) and time.monotonic() < end:
         time.sleep(0.05)
     assert not [pid for pid in workers if psutil.pid_exists(pid)]
-
-
-KERNEL = """
-from panther.engine import open_executor
-from panther.statistics.kernels import kernel_name
-if __name__ == "__main__":
-    with open_executor(1) as pool:
-        print(pool.schedule(kernel_name).result())
-"""
-
-
-def test_workers_inherit_the_choice_of_the_kernel(tmp_path):
-    (tmp_path / "kernel.py").write_text(KERNEL)
-    environment = {**os.environ, "PANTHER_KERNEL": "torch"}
-    run = subprocess.run([sys.executable, "kernel.py"], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert run.stdout.strip() == "torch"

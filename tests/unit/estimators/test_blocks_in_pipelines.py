@@ -7,7 +7,7 @@ import torch
 from panther import EmbeddingClassifier, EmbeddingScaler, InputError, Panther
 from panther.cohort.targets import Classes
 from panther.estimators.probes import panther_parts
-from panther.models.blocks import Block
+from panther.models.blocks import Block, columns_of
 from panther.models.probes import fit_suitable
 from panther.models.scaling import fit_scaler
 from panther.models.settings import Named
@@ -52,7 +52,7 @@ def test_blocks_are_recognised_and_scaled_as_in_training(cohort, blocks: tuple[s
     names = found.get_feature_names_out()
     assert len(set(names)) == expected.shape[1]
     assert names[0] == "C0:pi"
-    names_in = scaler.blocks(block.columns())
+    names_in = scaler.blocks(columns_of([block]))
     probe = fit_suitable(expected, Classes(("0", "1"), labels), blocks=names_in)
     fitted = EmbeddingClassifier().fit(rows, labels).probe_
     np.testing.assert_array_equal(fitted.weight, probe.weight)

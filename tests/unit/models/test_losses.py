@@ -8,7 +8,6 @@ import torch
 from panther.errors import InputError
 from panther.models.losses import (
     cox,
-    cross_entropy,
     digitise,
     discrete_nll,
     ranking,
@@ -111,34 +110,15 @@ def test_an_event_and_a_censoring_at_one_time_are_a_pair_by_default():
     assert float(ranking(eta, time, event, tied_times=False)) == pytest.approx(0.0, abs=1e-3)
 
 
-def test_a_time_on_an_edge_is_later_or_as_pandas_cuts_it():
-    time, edges = np.array([1.0, 2.0, 2.5, 4.0, 9.0]), np.array([2.0, 4.0])
-    np.testing.assert_array_equal(digitise(time, edges), [0, 1, 1, 2, 2])
-    cut = pd.cut(time, [-1e-6, *edges, 1e6], labels=False, include_lowest=True)
-    np.testing.assert_array_equal(digitise(time, edges, "earlier"), cut)
-
-
-def test_bins_are_quantiles_of_uncensored_times_and_edges_belong_to_the_later_bin():
-    time = np.array([1.0, 2, 3, 4, 5, 6, 7, 8, 500])
-    event = np.array([True] * 8 + [False])
+def test_bins_are_quantiles_of_uncensored_times_and_edges_belong_to_the_later_bin_or_as_pandas_cuts_them():
+    time, event = np.array([1.0, 2, 3, 4, 5, 6, 7, 8, 500]), np.array([True] * 8 + [False])
     edges = time_bins(time, event)
     np.testing.assert_allclose(edges, np.quantile(np.arange(1, 9), [0.25, 0.5, 0.75]))
     np.testing.assert_array_equal(np.bincount(digitise(time[:8], edges)), [2, 2, 2, 2])
     np.testing.assert_array_equal(digitise(np.array([edges[0], 500.0]), edges), [1, 3])
-
-
-def test_bins_need_events_and_merge_where_times_are_tied():
+    cut = pd.cut(time, [-1e-6, 2.0, 4.0, 1e6], labels=False, include_lowest=True)
+    np.testing.assert_array_equal(digitise(time, np.array([2.0, 4.0]), "earlier"), cut)
     with pytest.raises(InputError, match="No training patient has an event"):
         time_bins(np.ones(3), np.zeros(3, bool))
     with pytest.raises(InputError, match="at least 2"):
         time_bins(np.ones(3), np.ones(3, bool), 1)
-    assert len(time_bins(np.array([5.0, 5.0, 5.0, 9.0]), np.ones(4, bool))) < 3
-
-
-def test_class_weights_weigh_classes():
-    logits, labels = torch.randn(10, 3, generator=torch.Generator().manual_seed(0)), torch.arange(10) % 3
-    weights = torch.tensor([0.2, 1.0, 5.0])
-    each = -torch.log_softmax(logits, 1)[torch.arange(10), labels]
-    torch.testing.assert_close(
-        cross_entropy(logits, labels, weights), (each * weights[labels]).sum() / weights[labels].sum()
-    )

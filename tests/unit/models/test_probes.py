@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from sksurv.linear_model import CoxPHSurvivalAnalysis
 from sksurv.util import Surv
 
-from panther.cohort.targets import Classes, Survival
+from panther.cohort.targets import Classes, Survival, Values
 from panther.errors import InputError
 from panther.evaluation.survival_metrics import concordance
 from panther.models.losses import cox
@@ -34,8 +34,8 @@ def test_ridge_cox_is_scikit_survivals(d, alpha):
         .coef_
     )
     rotation = rotate(x - x.mean(0))
-    found = rotation.back(ridge_cox(rotation.z[None], time, event, alpha)[0, :, None])[:, 0]
-    np.testing.assert_allclose(found, expected, atol=1e-7)
+    result = rotation.back(ridge_cox(rotation.z[None], time, event, alpha)[0, :, None])[:, 0]
+    np.testing.assert_allclose(result, expected, atol=1e-7)
 
 
 def test_numbers_with_squares_out_of_float32_give_the_same_model():
@@ -44,8 +44,8 @@ def test_numbers_with_squares_out_of_float32_give_the_same_model():
     cox_found, cox_large = ridge_cox(z, time, event, 2.0), ridge_cox(z * large, time, event, 2.0 * large**2)
     np.testing.assert_allclose(cox_large * large, cox_found, rtol=1e-6)
     labels = (x[:, 0] > 3).astype(int)
-    found, other = logistic(z, labels, 2, 2.0), logistic(z * large, labels, 2, 2.0 * large**2)
-    np.testing.assert_allclose(other.beta * large, found.beta, rtol=1e-6, atol=1e-12)
+    result, other = logistic(z, labels, 2, 2.0), logistic(z * large, labels, 2, 2.0 * large**2)
+    np.testing.assert_allclose(other.beta * large, result.beta, rtol=1e-6, atol=1e-12)
 
 
 def test_the_gradient_of_the_cox_loss_is_that_of_the_network_loss():
@@ -69,18 +69,17 @@ def test_logistic_probe_is_scikit_learns_in_the_original_coordinates(n_classes):
     c = 1 / (0.3 * ((x - x.mean(0)) ** 2).sum(1).mean())
     model = LogisticRegression(C=c, max_iter=5000, tol=1e-10).fit(x - x.mean(0), labels)
     task = fit_task("cross-entropy", Classes(tuple("abc"[:n_classes]), labels))
-    found = task.predict(torch.tensor(probe.logits(x)))["probabilities"]
-    np.testing.assert_allclose(found, model.predict_proba(x - x.mean(0)), atol=1e-4)
+    result = task.predict(torch.tensor(probe.logits(x)))["probabilities"]
+    np.testing.assert_allclose(result, model.predict_proba(x - x.mean(0)), atol=1e-4)
 
 
-@pytest.mark.parametrize("d", [8, 60, 200])  # fewer numbers than samples, as many, more
-@pytest.mark.parametrize("strength", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize(("d", "strength"), [(8, 1e-3), (60, 1.0), (200, 1e-3), (200, 1e3)])
 def test_two_classes_reach_the_minimum_that_scikit_learns_newton_method_finds(d, strength):
     rng = np.random.default_rng(0)
     z = rng.normal(size=(3, 60, d)) / np.sqrt(d)
     labels = (z[0, :, 0] + z[1, :, 0] > 0).astype(int)
-    found = logistic(z, labels, 2, strength)
-    for rows, logits in zip(z, found.logits(z), strict=True):
+    result = logistic(z, labels, 2, strength)
+    for rows, logits in zip(z, result.logits(z), strict=True):
         model = LogisticRegression(C=1 / strength, solver="newton-cholesky", max_iter=1000, tol=1e-12).fit(rows, labels)
         np.testing.assert_allclose(logits[:, 1] - logits[:, 0], model.decision_function(rows), rtol=1e-6, atol=1e-6)
 
@@ -135,15 +134,9 @@ def test_the_probe_suits_the_target_and_bad_input_is_refused():
             fit_suitable(x, target, **options)
     with pytest.raises(InputError, match="All training embeddings are equal"):
         fit_suitable(np.ones((30, 40)), survival)
-
-
-def test_a_class_with_one_sample_does_not_break_the_inner_folds():
-    x = np.random.default_rng(0).normal(size=(21, 5))
-    labels = np.array([0, 1] * 10 + [2])
-    assert np.isfinite(fit_logistic(x, labels, 3, strengths=[0.1, 1.0]).logits(x)).all()
-
-
-def test_few_numbers_that_say_nothing_leave_the_shares_of_the_classes():
-    probe = fit_logistic(np.full((20, 3), 0.3), np.arange(20) % 4 // 3, 2)
-    logits = probe.logits(np.full((1, 3), 0.3))[0]
-    assert logits[1] - logits[0] == pytest.approx(np.log(1 / 3), abs=1e-6)
+    with pytest.raises(InputError, match="same value"):
+        fit_suitable(x, Values(np.full(30, 3.0)))
+    once = np.append(np.arange(29) % 2, 2)  # a class with one sample does not break the inner folds
+    assert np.isfinite(fit_logistic(x, once, 3, strengths=[0.1, 1.0]).logits(x)).all()
+    logits = fit_logistic(np.full((20, 3), 0.3), np.arange(20) % 4 // 3, 2).logits(np.full((1, 3), 0.3))[0]
+    assert logits[1] - logits[0] == pytest.approx(np.log(1 / 3), abs=1e-6)  # rows that say nothing: the classes' shares

@@ -1,4 +1,4 @@
-"""Scalings: by statistic, balanced, share-weighted and by coordinate; they depend on training rows only."""
+"""Scalings: by statistic, balanced and share-weighted; they depend on training rows only."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,6 @@ from panther.aggregators import build
 from panther.errors import InputError
 from panther.models import trainer
 from panther.models.scaling import (
-    Scaler,
     build_scaler,
     mixture_shape,
     scalers,
@@ -18,8 +17,6 @@ from panther.models.scaling import (
     usual_mixture,
 )
 from panther.types import Prototypes
-
-pytestmark = pytest.mark.filterwarnings("ignore:Scaling every coordinate")
 
 
 def embeddings(n: int = 40) -> tuple[torch.Tensor, list[tuple[int, str, int]]]:
@@ -36,27 +33,24 @@ def embeddings(n: int = 40) -> tuple[torch.Tensor, list[tuple[int, str, int]]]:
     return torch.stack(rows).detach(), module.columns()
 
 
-def test_each_statistic_is_divided_by_one_number():
-    x, columns = embeddings()
-    scaler = build_scaler("block").fit(x, columns)
-    statistics = np.array([s for _, s, _ in columns])
-    scaled = scaler(x)
-    for statistic in ("weight", "mean", "variance"):
-        assert len(scaler.scale[statistics == statistic].unique()) == 1
-        assert float(scaled[:, statistics == statistic].var(0, correction=0).mean()) == pytest.approx(1, rel=1e-4)
-    torch.testing.assert_close(scaled.mean(0), torch.zeros(len(columns)), atol=1e-4, rtol=0)
-
-
 def test_balanced_statistics_have_the_same_total_variance_for_any_number_of_columns():
     x, columns = embeddings()
-    scaled = build_scaler("balanced").fit(x, columns)(x)
+    scaled = build_scaler("balanced")(x, columns)(x)
     statistics = np.array([s for _, s, _ in columns])
     totals = [float(scaled[:, statistics == s].var(0, correction=0).sum()) for s in ("weight", "mean", "variance")]
     assert totals == pytest.approx([len(columns) / 3] * 3, rel=1e-4)
-    block = build_scaler("block").fit(x, columns)(x)  # within a statistic nothing changes but the unit
+    block = build_scaler("block")(x, columns)(x)  # within a statistic nothing changes but the unit
+    torch.testing.assert_close(block.mean(0), torch.zeros(len(columns)), atol=1e-4, rtol=0)
     for s in ("weight", "mean", "variance"):
         ratio = (scaled / block)[:, statistics == s]
         torch.testing.assert_close(ratio, ratio[0, 0].expand_as(ratio), rtol=1e-3, atol=0)
+        assert float(block[:, statistics == s].var(0, correction=0).mean()) == pytest.approx(1, rel=1e-4)
+    x = mixtures(60)
+    columns = share_weighted_columns(COUNT, DIM)[: x.shape[1]]
+    scaler = build_scaler("share-weighted")(x, columns)
+    scaled, blocks = scaler(x), scaler.blocks(columns)
+    totals = [float(scaled[:, blocks == b].var(0, correction=0).sum()) for b in dict.fromkeys(blocks.tolist())]
+    assert totals == pytest.approx([scaled.shape[1] / 4] * 4, rel=1e-4)
 
 
 def test_single_numbers_of_the_tail_count_as_one_number_each():
@@ -66,69 +60,33 @@ def test_single_numbers_of_the_tail_count_as_one_number_each():
         (0, "touch", 0),
     ]
     x = torch.randn(40, len(columns), generator=torch.Generator().manual_seed(0)) * torch.logspace(-2, 2, len(columns))
-    variance = build_scaler("balanced").fit(x, columns)(x).var(0, correction=0)
+    variance = build_scaler("balanced")(x, columns)(x).var(0, correction=0)
     assert float(variance[0]) == pytest.approx(float(variance[1:51].mean()), rel=1e-4)
     assert float(variance[0]) == pytest.approx(float(variance[51:101].mean()), rel=1e-4)
     assert float(variance[:101].sum()) == pytest.approx(float(variance[101]), rel=1e-4)  # one kind beside another
 
 
-@pytest.mark.parametrize("name", scalers.names())
-def test_saved_tensors_scale_the_same(name, tmp_path):
-    from safetensors.torch import load_file, save_file
-
-    x, columns = embeddings()
-    scaler = build_scaler(name).fit(x, columns)
-    save_file({k: v.contiguous() for k, v in scaler.state().items()}, tmp_path / "scaler.safetensors")
-    assert torch.equal(Scaler.from_state(load_file(tmp_path / "scaler.safetensors"))(x), scaler(x))
-
-
-def test_scaling_every_coordinate_warns_and_shrinkage_leads_back_to_blocks():
-    x, columns = embeddings()
-    with pytest.warns(UserWarning, match="nearly absent prototypes"):
-        scaler = build_scaler("coordinate", {"shrinkage": 0.0}).fit(x, columns)
-    torch.testing.assert_close(scaler(x).var(0, correction=0), torch.ones(len(columns)), rtol=1e-3, atol=1e-3)
-    shrunk = build_scaler("coordinate", {"shrinkage": 1.0}).fit(x, columns)
-    torch.testing.assert_close(shrunk(x), build_scaler("block").fit(x, columns)(x))
-
-
-def test_a_nearly_absent_prototype_explodes_by_coordinate_and_not_by_block():
-    generator = torch.Generator().manual_seed(1)
-    train, test = torch.randn(50, 4, generator=generator), torch.randn(10, 4, generator=generator)
-    train[:, 3] *= 1e-4  # hardly varies in training
-    columns = [(c, "mean", 0) for c in range(4)]
-    assert build_scaler("coordinate", {"shrinkage": 0.0}).fit(train, columns)(test).abs().max() > 1000
-    assert build_scaler("block").fit(train, columns)(test).abs().max() < 10
-
-
-def test_constant_and_unknown_columns_stay_finite():
-    x = torch.ones(5, 3)
-    for name in scalers.names():
-        assert torch.isfinite(build_scaler(name).fit(x)(x)).all()
-
-
-def test_bad_rows_and_other_widths_are_refused():
+def test_bad_rows_and_other_widths_are_refused_and_constants_stay_finite():
     x, columns = embeddings()
     with pytest.raises(InputError, match="fitted to 33"):
-        build_scaler("block").fit(x, columns)(torch.ones(2, 7))
-    with pytest.raises(InputError, match="shrinkage"):
-        build_scaler("coordinate", {"shrinkage": 2})
+        build_scaler("block")(x, columns)(torch.ones(2, 7))
+    assert torch.isfinite(build_scaler("block")(torch.ones(5, 3))(torch.ones(5, 3))).all()
     with pytest.raises(InputError, match="width"):
         build_scaler("block", {"width": 2})
     with pytest.raises(InputError, match="no training rows"):
-        build_scaler("block").fit(x[:0])
+        build_scaler("block")(x[:0])
     x[7, 3] = torch.nan
     with pytest.raises(InputError, match="Training row 7 holds NaN"):
-        build_scaler("block").fit(x, columns)
+        build_scaler("block")(x, columns)
 
 
 @pytest.mark.parametrize("name", scalers.names())
-@pytest.mark.parametrize("batch_size", [1, 7, 32])
-@pytest.mark.parametrize("dim", [5, 67])
+@pytest.mark.parametrize(("batch_size", "dim"), [(1, 5), (7, 67)])
 def test_rows_scaled_once_have_the_bytes_of_rows_scaled_with_every_batch(name, batch_size, dim, monkeypatch):
     generator = torch.Generator().manual_seed(1)
     x = torch.rand(300, 3 * (1 + 2 * dim), generator=generator)
     columns = build("panther", Prototypes(torch.randn(3, dim, generator=generator))).columns()
-    scaler = build_scaler(name).fit(x, columns)
+    scaler = build_scaler(name)(x, columns)
     held = trainer.ArraySource(x, {"row": torch.arange(300)}, batch_size, scaler=scaler)
     monkeypatch.setattr(trainer, "HELD_BYTES", 0)
     read = trainer.ArraySource(x, {"row": torch.arange(300)}, batch_size, scaler=scaler)
@@ -169,7 +127,7 @@ def test_only_whole_mixtures_are_share_weighted_and_others_are_balanced(method, 
     columns = build(method, Prototypes(torch.randn(COUNT, DIM)), options).columns()
     assert mixture_shape(columns) == ((COUNT, DIM) if whole else None)
     x = mixtures(20)[:, : len(columns)]
-    weighted, balanced = (build_scaler(name).fit(x, columns) for name in ("share-weighted", "balanced"))
+    weighted, balanced = (build_scaler(name)(x, columns) for name in ("share-weighted", "balanced"))
     assert (weighted.usual is not None) == whole
     if not whole:
         assert torch.equal(weighted.scale, balanced.scale)
@@ -179,8 +137,8 @@ def test_only_whole_mixtures_are_share_weighted_and_others_are_balanced(method, 
 def test_coordinates_are_those_of_the_equation():
     x = mixtures()
     usual = usual_mixture([x], COUNT, DIM)
-    found = share_weighted_coordinates(x.double(), usual).numpy()
-    for row, one in zip(found, x.double().numpy().reshape(-1, COUNT, 1 + 2 * DIM), strict=True):
+    result = share_weighted_coordinates(x.double(), usual).numpy()
+    for row, one in zip(result, x.double().numpy().reshape(-1, COUNT, 1 + 2 * DIM), strict=True):
         expected = []
         for c, (share, *rest) in enumerate(one):
             mean, variance = np.array(rest[:DIM]), np.array(rest[DIM:])
@@ -188,28 +146,22 @@ def test_coordinates_are_those_of_the_equation():
             expected += [*(np.sqrt(share) * (variance - usual.variances[c].numpy()))]
         expected += [*(one[:, :1] * one[:, 1 : 1 + DIM]).sum(0)]
         np.testing.assert_allclose(row, expected, atol=1e-12)
-    assert len(share_weighted_columns(COUNT, DIM)) == found.shape[1]
+    assert len(share_weighted_columns(COUNT, DIM)) == result.shape[1]
 
 
 def test_parameters_of_absent_prototypes_have_no_weight():
     """The mean of an absent prototype is the prototype itself, or anything: it must not move the slide."""
     x = mixtures()
-    scaler = build_scaler("share-weighted").fit(x, share_weighted_columns(COUNT, DIM)[: x.shape[1]])
+    scaler = build_scaler("share-weighted")(x, share_weighted_columns(COUNT, DIM)[: x.shape[1]])
     changed = x.clone().reshape(-1, COUNT, 1 + 2 * DIM)
     changed[::3, 1, 1:] = 1e3
     torch.testing.assert_close(scaler(changed.flatten(1)), scaler(x))
-    balanced = build_scaler("balanced").fit(x, share_weighted_columns(COUNT, DIM)[: x.shape[1]])
+    balanced = build_scaler("balanced")(x, share_weighted_columns(COUNT, DIM)[: x.shape[1]])
     assert (balanced(changed.flatten(1)) - balanced(x)).abs().max() > 10
-
-
-def test_four_statistics_have_the_same_total_variance_on_the_training_rows():
-    x = mixtures(60)
-    columns = share_weighted_columns(COUNT, DIM)[: x.shape[1]]
-    scaler = build_scaler("share-weighted").fit(x, columns)
-    scaled, blocks = scaler(x), scaler.blocks(columns)
-    totals = [float(scaled[:, blocks == b].var(0, correction=0).sum()) for b in dict.fromkeys(blocks.tolist())]
-    assert totals == pytest.approx([scaled.shape[1] / 4] * 4, rel=1e-4)
-    torch.testing.assert_close(scaled.mean(0), torch.zeros(scaled.shape[1]), atol=1e-4, rtol=0)
+    changed[:, 2, 0] = 0.0  # a prototype that no training slide has
+    scaler = build_scaler("share-weighted")(changed.flatten(1), share_weighted_columns(COUNT, DIM)[: x.shape[1]])
+    changed[:, 2, 0] = 0.5
+    assert bool(torch.isfinite(scaler(changed.flatten(1))).all())
 
 
 def test_usual_parameters_weigh_slides_by_their_share_and_do_not_depend_on_the_blocks_of_rows():
@@ -220,13 +172,3 @@ def test_usual_parameters_weigh_slides_by_their_share_and_do_not_depend_on_the_b
     torch.testing.assert_close(usual.parts.sum(0), (weights * means).sum(1).mean(0))  # together the usual slide's mean
     for one, other in zip(usual, usual_mixture(x.split(7), COUNT, DIM), strict=True):
         torch.testing.assert_close(one, other)
-
-
-def test_a_prototype_that_no_training_slide_has_stays_finite():
-    x = mixtures().reshape(-1, COUNT, 1 + 2 * DIM)
-    x[:, 2, 0] = 0.0
-    scaler = build_scaler("share-weighted").fit(
-        x.flatten(1), share_weighted_columns(COUNT, DIM)[: COUNT * (1 + 2 * DIM)]
-    )
-    x[:, 2, 0] = 0.5  # a test slide that has it
-    assert bool(torch.isfinite(scaler(x.flatten(1))).all())

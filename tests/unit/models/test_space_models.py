@@ -10,7 +10,6 @@ import torch
 
 import panther
 from panther import attribute
-from panther.errors import InputError
 from panther.explain.attribution.mathematics import largest_pairs
 from panther.explain.names import Naming
 from panther.models.model import Model, load_model, save_model
@@ -60,8 +59,8 @@ def model() -> Model:
 
 def right(model: Model) -> float:
     bags, table = cohort(20, 1)
-    found = panther.predict(model, bags).table.set_index("sample")["predicted"]
-    return float((found[table["slide_id"]].to_numpy() == table["arrangement"].to_numpy()).mean())
+    result = panther.predict(model, bags).table.set_index("sample")["predicted"]
+    return float((result[table["slide_id"]].to_numpy() == table["arrangement"].to_numpy()).mean())
 
 
 def test_a_probe_tells_infiltrated_from_excluded_which_a_mixture_cannot(model: Model) -> None:
@@ -78,30 +77,17 @@ def test_the_file_of_a_model_predicts_the_same(model: Model, tmp_path: Path) -> 
     pd.testing.assert_frame_equal(panther.predict(loaded, bags).table, panther.predict(model, bags).table)
 
 
-def test_a_structured_head_is_refused() -> None:
-    with pytest.raises(InputError, match=r"one token per prototype.*without blocks"):
-        trained(head="structured", epochs=1, blocks=["space"])
-
-
 def test_attribution_adds_up_and_names_the_pair(model: Model) -> None:
     bags, _ = cohort(8, 3)
-    found = attribute(model, bags, maps=False)
-    assert found.kind == "exact"
-    assert found.gap < 1e-9
-    np.testing.assert_allclose(found.by_prototype().sum(2), found.contributions.sum(2), atol=1e-9)
-    rows = [row for row in found.mean_contributions() if row["output"] == "infiltrated"]
-    found = replace(found, namings={1: Naming("tumour")})
-    titles = [found.pair_title(row) for row in largest_pairs(rows, 4)]
+    result = attribute(model, bags, maps=False)
+    assert result.kind == "exact"
+    assert result.gap < 1e-9
+    np.testing.assert_allclose(result.by_prototype().sum(2), result.contributions.sum(2), atol=1e-9)
+    rows = [row for row in result.mean_contributions() if row["output"] == "infiltrated"]
+    result = replace(result, namings={1: Naming("tumour")})
+    titles = [result.pair_title(row) for row in largest_pairs(rows, 4)]
     assert "C1 tumour beside C2" in titles
-    beside = found.contributions[:, found.outputs.index("infiltrated"), found.players.index((1, "beside C2"))]
+    beside = result.contributions[:, result.outputs.index("infiltrated"), result.players.index((1, "beside C2"))]
     assert (
         np.sign(beside) == [-1, 1] * 4
     ).all()  # what lies inside the tumour speaks for it, what lies apart against it
-
-
-def test_sampled_shares_of_a_network_add_up_too() -> None:
-    bags, _ = cohort(2, 4)
-    mlp = trained(head="mlp", epochs=2, blocks=["space"])
-    found = attribute(mlp, bags, pairs=2, maps=False)
-    assert found.kind == "shapley"
-    assert found.gap < 1e-9

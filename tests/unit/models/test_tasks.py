@@ -37,9 +37,10 @@ def name(request):
     return request.param
 
 
-def test_target_survives_encoding_and_batches(name):
+def test_tasks_and_targets_survive_files_and_batches(name):
     target = target_for(name)
     task = fit_task(name, target)
+    assert load_task(json.loads(json.dumps(task.settings()))) == task
     batch = task.encode(target)
     assert all(len(values) == N for values in batch.values())
     back = task.decode({k: v[:10] for k, v in batch.items()})
@@ -59,8 +60,8 @@ def test_following_the_gradient_lowers_the_loss_and_lifts_the_metric(name):
         task.loss(logits, batch).backward()
         optimiser.step()
     assert task.loss(logits, batch).item() < 0.8 * start
-    found = task.metrics(task.predict(logits.detach()), target)
-    assert next(iter(found.values())) > 0.9
+    result = task.metrics(task.predict(logits.detach()), target)
+    assert next(iter(result.values())) > 0.9
 
 
 def test_judging_by_counts_is_judging_the_rows_repeated_so_often(name):
@@ -70,17 +71,11 @@ def test_judging_by_counts_is_judging_the_rows_repeated_so_often(name):
     known, prediction = (task.predict(torch.randn(n, task.n_outputs, generator=generator)) for n in (200, 12))
     rows = np.random.default_rng(2).integers(12, size=(20, 4))  # four of them: some lack events or classes
     counts = np.stack([np.bincount(drawn, minlength=12) for drawn in rows]).astype(float)
-    found = task.judge(prediction, test, (known, train), counts)
-    assert tuple(found) == task.judged
+    result = task.judge(prediction, test, (known, train), counts)
+    assert tuple(result) == task.judged
     for i, drawn in enumerate(rows):
         alone = task.judge({k: v[drawn] for k, v in prediction.items()}, test.take(drawn), (known, train))
-        assert {k: v[i] for k, v in found.items()} == pytest.approx(alone, abs=1e-14, nan_ok=True)
-
-
-def test_a_task_written_as_json_comes_back_the_same(name):
-    task = fit_task(name, target_for(name))
-    again = load_task(json.loads(json.dumps(task.settings())))
-    assert again == task
+        assert {k: v[i] for k, v in result.items()} == pytest.approx(alone, abs=1e-14, nan_ok=True)
 
 
 @pytest.mark.parametrize(("loss", "expected"), [("cox", True), ("nll", True), ("ranking", False)])
@@ -89,10 +84,10 @@ def test_brier_scores_exist_where_survival_is_predicted(loss, expected):
     task = fit_task(loss, train)
     generator = torch.Generator().manual_seed(0)
     known = task.predict(torch.randn(200, task.n_outputs, generator=generator) - 1)
-    found = task.metrics(task.predict(torch.randn(N, task.n_outputs, generator=generator) - 1), test, (known, train))
-    assert ("integrated_brier" in found) == expected
-    assert 0 < found["time_auc"] < 1
-    assert 0 < found.get("integrated_brier", 0.2) < 0.5
+    result = task.metrics(task.predict(torch.randn(N, task.n_outputs, generator=generator) - 1), test, (known, train))
+    assert ("integrated_brier" in result) == expected
+    assert 0 < result["time_auc"] < 1
+    assert 0 < result.get("integrated_brier", 0.2) < 0.5
 
 
 def test_cox_survival_is_scikit_survivals():
@@ -105,25 +100,27 @@ def test_cox_survival_is_scikit_survivals():
     times = np.quantile(train.time, [0.2, 0.5, 0.8])
     expected = np.array([f(times) for f in model.predict_survival_function(x[:20])])
     risk = {"risk": x[:, 0] * model.coef_[0] + 11.0}  # a shift of all risks is no change
-    found = CoxSurvival().survival_at({"risk": risk["risk"][:20]}, times, (risk, train))
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    result = CoxSurvival().survival_at({"risk": risk["risk"][:20]}, times, (risk, train))
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
 
 
 def test_discrete_survival_passes_through_the_edges():
     task = DiscreteSurvival((10.0, 20.0))
     prediction = task.predict(torch.tensor([[0.0, 1.0, -1.0]]))
-    found = task.survival_at(
+    result = task.survival_at(
         prediction, np.array([5.0, 10.0, 20.0]), ({}, Survival(np.array([50.0]), np.array([True])))
     )
     s = prediction["survival"][0]
-    np.testing.assert_allclose(found[0], [(1 + s[0]) / 2, s[0], s[1]])
+    np.testing.assert_allclose(result[0], [(1 + s[0]) / 2, s[0], s[1]])
     assert prediction["risk"][0] == pytest.approx(-s.sum())
 
 
 def test_balanced_weights_make_every_class_count_the_same():
     target = Classes(("rare", "common"), np.array([0] * 2 + [1] * 18))
-    task = fit_task("cross-entropy", target, class_weights="balanced")
+    task, batch = fit_task("cross-entropy", target, class_weights="balanced"), {"label": torch.tensor(target.labels)}
     assert task.class_weights == pytest.approx((5.0, 20 / 36))
+    each = -torch.log_softmax(logits := torch.randn(20, 2), 1)[torch.arange(20), batch["label"]]
+    torch.testing.assert_close(task.loss(logits, batch), (each[:2].mean() + each[2:].mean()) / 2)
 
 
 def test_an_external_cohort_may_name_its_classes_in_another_order():
@@ -139,9 +136,10 @@ def test_an_external_cohort_may_name_its_classes_in_another_order():
 @pytest.mark.parametrize(
     ("loss", "target", "options", "sentence"),
     [
+        ("mse", Values(np.full(9, 3.0)), {}, "have the value 3"),
         ("cross-entropy", Classes(("a", "b"), np.zeros(5, int)), {}, "one class"),
         ("cross-entropy", Classes(("a", "b", "c"), np.array([0, 1, 1])), {}, "class c"),
-        ("cross-entropy", Classes(("a", "b"), np.array([0, 1])), {"class_weights": (1.0,)}, "class_weights"),
+        ("cross-entropy", Classes(("a", "b"), np.array([0, 1])), {"class_weights": "even"}, "class_weights"),
         ("cox", Survival(np.ones(4), np.zeros(4, bool)), {}, "event"),
         ("cox", Survival(np.empty(0), np.empty(0, bool)), {}, "0 training patients"),
         ("cox", Classes(("a", "b"), np.array([0, 1])), {}, "'cox'.*cross-entropy"),
@@ -154,8 +152,5 @@ def test_an_external_cohort_may_name_its_classes_in_another_order():
 def test_invalid_targets_and_settings_are_refused(loss, target, options, sentence):
     with pytest.raises(InputError, match=sentence):
         fit_task(loss, target, **options)
-
-
-def test_too_few_distinct_times_give_a_warning():
     with pytest.warns(UserWarning, match="too few distinct times"):
         fit_task("nll", Survival(np.array([5.0, 5.0, 5.0, 9.0]), np.ones(4, bool)))

@@ -12,19 +12,13 @@ from panther.cohort.targets import Classes, Survival
 from panther.errors import InputError
 from panther.models.heads import build_head
 from panther.models.scaling import build_scaler
-from panther.models.settings import PRESETS, TrainSettings, preset, usual_preset
+from panther.models.settings import TrainSettings, usual_training
 from panther.models.tasks import fit_task
 from panther.models.trainer import ArraySource, fit, predict_logits
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SETTINGS = TrainSettings(epochs=5, batch_size=16, learning_rate=1e-2, seed=3)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def cohort(n: int = 70, d: int = 12, seed: int = 0):
@@ -54,16 +48,6 @@ def same(first: nn.Module, second: nn.Module) -> bool:
     )
 
 
-def test_a_source_in_order_has_the_same_rows_unshuffled():
-    x, target = cohort()
-    source = ArraySource(x, fit_task("cross-entropy", target).encode(target), len(x))
-    (shuffled, _), (ordered, labels) = (next(iter(one.epoch(0, seed=3))) for one in (source, source.in_order()))
-    assert torch.equal(ordered["x"], torch.as_tensor(x).float())
-    assert labels["label"].tolist() == target.labels.tolist()
-    assert not torch.equal(shuffled["x"], ordered["x"])
-    assert source.shuffle
-
-
 def test_the_same_seed_gives_the_same_bytes_and_the_global_generator_is_left_alone():
     task, source, _ = parts()
     torch.manual_seed(1)
@@ -86,8 +70,14 @@ def test_accumulated_batches_step_as_one_large_batch():
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 
 
-def test_early_stopping_waits_and_keeps_the_best_epoch():
+def test_early_stopping_waits_and_keeps_the_best_epoch_of_a_validation_part():
     task, source, val = parts()
+    unjudged = fit(head(), source, task, replace(SETTINGS, patience=1, keep="best"))
+    assert unjudged.epoch == len(unjudged.history) - 1 == SETTINGS.epochs - 1
+    late = fit(
+        head(), source, task, replace(SETTINGS, epochs=30, learning_rate=0.3, patience=1, min_epochs=20), val=val
+    )
+    assert len(late.history) >= 20
     settings = replace(SETTINGS, epochs=60, learning_rate=0.3, patience=3, keep="best")
     fitted = fit(head(), source, task, settings, val=val)
     curve = [row["val_loss"] for row in fitted.history]
@@ -95,18 +85,6 @@ def test_early_stopping_waits_and_keeps_the_best_epoch():
     assert fitted.epoch == int(np.argmin(curve))
     logits, batch = predict_logits(fitted.model, val, settings)
     assert task.loss(logits, batch).item() == pytest.approx(min(curve), abs=1e-7)
-
-
-def test_without_a_validation_part_the_last_epoch_counts():
-    task, source, _ = parts()
-    fitted = fit(head(), source, task, replace(SETTINGS, patience=1, keep="best"))
-    assert len(fitted.history) == SETTINGS.epochs
-    assert fitted.epoch == SETTINGS.epochs - 1
-
-
-def test_the_rate_warms_up_and_decays_as_a_cosine():
-    settings = TrainSettings(epochs=11, warmup_epochs=1, learning_rate=1.0)
-    assert [settings.rate(p) for p in (0, 0.5, 1, 6, 11)] == pytest.approx([0, 0.5, 1, 0.5, 0])
 
 
 def test_a_model_may_return_an_object_and_have_a_loss():
@@ -135,7 +113,7 @@ def test_memory_maps_and_scalers_give_the_same_model_and_history(tmp_path):
     x, target = cohort()
     np.save(tmp_path / "x.npy", x)
     task = fit_task("cross-entropy", target)
-    scaler = build_scaler("block").fit(x)
+    scaler = build_scaler("block")(x)
     mapped = ArraySource(np.load(tmp_path / "x.npy", mmap_mode="r"), task.encode(target), 16, scaler=scaler)
     memory = ArraySource(torch.tensor(x), task.encode(target), 16, scaler=scaler)
     first = fit(head(), mapped, task, SETTINGS)
@@ -177,48 +155,6 @@ def test_input_dropout_and_the_order_of_samples_are_settings_of_training():
     assert trained(shuffle=False).history != plain
 
 
-def test_training_does_not_stop_before_its_least_number_of_epochs():
-    x, target = cohort()
-    task = fit_task("cross-entropy", target)
-    source = ArraySource(x, task.encode(target), 8)
-    opposite = ArraySource(x, {"label": 1 - task.encode(target)["label"]}, 8)  # what is learnt makes it worse
-    lengths = []
-    for least in (0, 7):
-        settings = replace(SETTINGS, epochs=9, patience=2, min_epochs=least)
-        fitted = fit(build_head("linear", (12,), 2, seed=0), source, task, settings, val=opposite)
-        lengths.append(len(fitted.history))
-    assert lengths == [3, 7]
-
-
-# Supplement, "Training details": AdamW 1e-4, weight decay 1e-5, cosine; the warm-up epoch is the published runs'.
-PAPER = {  # epochs, batch size, accumulation, patience, epoch kept, loss
-    "paper-classification": (20, 32, 1, 10, "best", "cross-entropy"),
-    "paper-mil-classification": (20, 1, 32, 10, "best", "cross-entropy"),
-    "paper-survival": (50, 64, 1, None, "last", "cox"),
-    "paper-survival-nll": (50, 64, 1, None, "last", "nll"),
-    "paper-survival-ranking": (50, 64, 1, None, "last", "ranking"),
-    "paper-mil-survival": (20, 1, 1, None, "last", "nll"),
-}
-
-
-@pytest.mark.parametrize("name", [name for name in PRESETS if name.startswith("paper")])
-def test_every_preset_has_the_settings_of_the_paper(name):
-    found = preset(name)
-    t = found.train
-    assert (t.epochs, t.batch_size, t.accumulate, t.patience, t.keep, found.loss) == PAPER[name]
-    assert (t.learning_rate, t.weight_decay, t.warmup_epochs, t.seed) == (1e-4, 1e-5, 1, 1)
-    assert dict(found.loss_options) == ({"n_bins": 4, "alpha": 0.5} if found.loss == "nll" else {})
-
-
-@pytest.mark.parametrize(("bags", "accumulate", "epochs"), [(24, 1, 42), (48, 1, 21), (240, 4, 20), (5000, 32, 20)])
-def test_a_network_takes_a_thousand_steps_in_cohorts_of_every_size(bags, accumulate, epochs):
-    for kind in ("classification", "regression", "labels"):
-        found = preset(usual_preset(kind, network=True)).train.for_batches(bags)
-        assert (found.accumulate, found.epochs) == (accumulate, epochs)
-        assert found.epochs * -(-bags // found.accumulate) >= 1000
-    assert preset("paper-mil-classification").train.for_batches(bags).accumulate == 32
-
-
 def test_the_trainer_takes_that_many_steps(monkeypatch):
     source = ArraySource(np.random.default_rng(0).normal(size=(10, 6)).astype("f4"), {"label": torch.arange(10) % 2}, 1)
     steps = []
@@ -234,24 +170,46 @@ def test_the_trainer_takes_that_many_steps(monkeypatch):
     assert len(steps) == 40
 
 
-def test_epochs_that_a_user_names_are_kept():
-    usual = preset("usual-mil-classification").train
-    assert usual.changed({"epochs": 3}).for_batches(24) == replace(usual, epochs=3, accumulate=1, min_steps=0)
-    assert usual.changed({"accumulate": 8}).for_batches(24).accumulate == 8
+@pytest.mark.parametrize(
+    ("kind", "network", "expected"),
+    [
+        # supplement, "Training details"; for networks at least a thousand steps
+        ("classification", False, TrainSettings(epochs=20, batch_size=32, patience=10, keep="best")),
+        ("survival", False, TrainSettings(epochs=50, batch_size=64)),
+        ("labels", True, TrainSettings(batch_size=1, accumulate=32, patience=10, keep="best", min_steps=1000)),
+        ("survival", True, TrainSettings(epochs=20, batch_size=1, min_steps=1000)),
+    ],
+)
+def test_training_has_the_settings_of_the_paper(kind, network, expected):
+    settings = usual_training(kind, network=network)
+    assert settings == expected
+    assert (settings.learning_rate, settings.weight_decay, settings.warmup_epochs, settings.seed) == (1e-4, 1e-5, 1, 1)
+    one = replace(settings, epochs=11, learning_rate=1.0)
+    assert [one.rate(p) for p in (0, 0.5, 1, 6, 11)] == pytest.approx([0, 0.5, 1, 0.5, 0])
+
+
+@pytest.mark.parametrize(("bags", "accumulate", "epochs"), [(24, 1, 42), (48, 1, 21), (240, 4, 20), (5000, 32, 20)])
+def test_a_network_takes_a_thousand_steps_in_cohorts_of_every_size_unless_a_user_names_epochs(bags, accumulate, epochs):
+    usual = usual_training("classification", network=True)
+    settings = usual.for_batches(bags)
+    assert (settings.accumulate, settings.epochs) == (accumulate, epochs)
+    assert settings.epochs * -(-bags // settings.accumulate) >= 1000
+    assert usual.changed({"epochs": 3}).for_batches(bags) == replace(usual, epochs=3, accumulate=1, min_steps=0)
+    assert usual.changed({"accumulate": 8}).for_batches(bags).accumulate == 8
     assert usual.changed({"seed": 2}).min_steps == 1000
 
 
-def test_unknown_presets_and_impossible_settings_are_refused():
-    with pytest.raises(InputError, match="known are paper-classification"):
-        preset("mine")
-    for bad in (
+@pytest.mark.parametrize(
+    "bad",
+    [
         {"epochs": 0},
         {"learning_rate": -1.0},
         {"keep": "first"},
-        {"patience": 0},
         {"warmup_epochs": 99},
         {"min_epochs": 21},
         {"input_dropout": 1.0},
-    ):
-        with pytest.raises(InputError):
-            TrainSettings(**bad)
+    ],
+)
+def test_impossible_settings_are_refused(bad):
+    with pytest.raises(InputError, match=next(iter(bad))):
+        TrainSettings(**bad)

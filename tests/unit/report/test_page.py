@@ -114,14 +114,6 @@ def test_the_axis_of_time_has_the_unit_of_the_table_or_none(survival, tmp_path, 
     assert {figures[name]["layout"]["xaxis"]["title"]["text"] for name in drawn} == {title}
 
 
-def test_unos_c_index_has_an_interval_and_a_figure_beside_harrells(survival):
-    table = pd.read_csv(survival / "summary.csv").query("part == 'test'").set_index("metric")
-    uno, harrell = table.loc["c_index_uno"], table.loc["c_index"]
-    assert uno[["mean", "ci_low", "ci_high"]].notna().all(axis=None)
-    assert not np.allclose(uno["mean"], harrell["mean"], atol=1e-6)
-    assert "forest-test-c_index_uno" in Page(built(survival)).figures
-
-
 def test_shared_patients_and_sites_are_counted_from_the_lists(classes, tmp_path):
     folder = tmp_path / "leaky"
     folder.mkdir()
@@ -185,21 +177,21 @@ def test_without_the_cache_the_tables_remain(classes, tmp_path):
     assert "the cache of the run is gone" in text
 
 
-def test_the_command_writes_one_file_and_warns_when_it_is_large(classes, tmp_path, panther, monkeypatch):
-    out, _ = panther("report", classes, "-o", tmp_path / "r.html", "--color-by", "provider")
+def test_the_command_writes_one_file(classes, tmp_path, panther):
+    out, _ = panther("report", classes, "-o", tmp_path / "r.html")
     assert "r.html" in out
     assert [p.name for p in tmp_path.iterdir()] == ["r.html"]
     found = Page((tmp_path / "r.html").read_text())
-    names = {trace["name"] for trace in found.figures["scatter-pca-0"]["data"]}
-    assert names == {"east", EVIL.replace("<", "&lt;").replace(">", "&gt;")}
+    scatters = [figure["data"] for key, figure in found.figures.items() if key.startswith("scatter-pca-")]
+    names = [{trace.get("name") for trace in traces} for traces in scatters]
+    assert {"east", EVIL.replace("<", "&lt;").replace(">", "&gt;")} in names
 
 
 def test_impossible_inputs_are_refused(classes, tmp_path, panther):
     to = ("-o", tmp_path / "r.html")
     assert "not the folder of a run" in panther("report", tmp_path, *to, code=2)[1]
     assert "ends in .html" in panther("report", classes, "-o", tmp_path / "r.pdf", code=2)[1]
-    assert "no column 'colour'" in panther("report", classes, *to, "--color-by", "colour", code=2)[1]
-    assert "`panther atlas` wrote" in panther("report", classes, *to, "--atlas", tmp_path, code=2)[1]
+    assert "no such file of `panther atlas`" in panther("report", classes, *to, "--atlas", tmp_path, code=2)[1]
     assert "no such folder" in panther("report", classes, *to, "--maps", tmp_path / "none", code=2)[1]
     (tmp_path / "names.yaml").write_text("C9: tumour\n")
     assert "no prototype 'C9'" in panther("report", classes, *to, "--names", tmp_path / "names.yaml", code=2)[1]
@@ -213,7 +205,7 @@ def test_a_damaged_picture_or_file_is_left_out_and_reported(row, classes, atlas,
     atlas = shutil.copytree(atlas, tmp_path / "atlas")
     (atlas / "exemplars/C1-nearest-0.jpg").write_bytes(b"no picture")
     _, err = panther("report", classes, "-o", tmp_path / "r.html", "--atlas", atlas, code=1)
-    assert "C1-nearest-0.jpg: the picture cannot be read" in err
+    assert "C1-nearest-0.jpg: not a readable picture" in err
     assert (tmp_path / "r.html").read_text().count("data:image/webp") == 3
     km = tmp_path / "km"
     km.mkdir()

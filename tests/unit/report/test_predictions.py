@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 from panther.aggregators import aggregators
 from panther.charts.display_names import endpoint_title, method_title
-from panther.charts.prototypes import contacts, shares
+from panther.charts.prototypes import relation, shares
 from panther.charts.results import survival_curves, weights_boxes, weights_heatmap
 from panther.cohort.targets import Survival
 from panther.errors import InputError
@@ -94,7 +94,7 @@ def test_every_prototype_has_its_label(count: int) -> None:
     charts = {
         "yaxis": weights_heatmap(weights, ["a", "b", "c"], names),
         "xaxis": weights_boxes(weights, ["x", "x", "y"], names),
-        "xaxis yaxis": contacts(names, np.zeros((count, count))),
+        "xaxis yaxis": relation("neighbours", names, np.zeros((count, count))),
         " yaxis": shares(names, weights[0].tolist(), ["#000000"] * count, "share"),
     }
     for axes, chart in charts.items():

@@ -152,7 +152,7 @@ def test_slides_with_nan_are_refused_as_a_query_and_never_found(table):
 def test_vectors_stay_in_the_file_until_they_are_touched(table, tmp_path):
     path = tmp_path / "slides.h5ad"
     for dtype in ("float32", "float16"):
-        write_embeddings(table, path, dtype)
+        write_embeddings(replace(table, vectors=table.vectors.astype(dtype)), path)
         opened = open_embeddings(path)
         np.testing.assert_array_equal(opened.rows.numpy(), table.vectors.astype(dtype))
         assert opened.mixtures == C

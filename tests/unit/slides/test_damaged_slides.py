@@ -11,7 +11,6 @@ import tifffile
 from phantoms import disc, iou, tissue_slide, write_pyramid
 
 from encoders.making import damage
-from panther.engine import ItemResult
 from panther.errors import InputError
 from panther.slides import (
     Job,
@@ -24,7 +23,6 @@ from panther.slides import (
     run_job,
     slide_readers,
 )
-from panther.slides.job import _row
 from panther.slides.polygons import rasterise
 from panther.slides.slide import overview
 from panther.slides.steps import plan_slide
@@ -129,21 +127,6 @@ def test_tiles_with_a_few_wrong_bytes_are_masked_and_reported_as_well(path: Path
         assert seen.unread.repeat(2, 0).repeat(2, 1)[HIT].all()
         with pytest.raises(Exception, match="JPEG"):
             slide.read_level(300, 300, 0, 32, 32)
-
-
-@pytest.mark.parametrize(
-    ("about", "status"),
-    [
-        ({"unread": 0.04}, "done"),
-        ({"unread": 0.06}, "partly read"),
-        ({"unread": 0.0, "features": 97, "masked": 3}, "done"),
-        ({"unread": 0.0, "features": 60, "masked": 40}, "partly read"),
-        ({"features": 0, "masked": 0}, "done"),
-    ],
-)
-def test_a_slide_that_lost_more_than_a_twentieth_is_partly_read(path: Path, about: dict, status: str) -> None:
-    (ref,) = list_slides([path]).refs
-    assert _row(ref, ItemResult(0, (about, True)), {})["status"] == status
 
 
 def test_a_slide_of_which_nothing_can_be_read_is_refused(path: Path) -> None:

@@ -100,11 +100,11 @@ def verdicts_agree(path: Path, tiles: int) -> set[bool]:
         truth = pixels_or_none(lambda box=box: by_openslide(path, 0, *box))
         for reader in (OpenSlidePixels, TiffPixels):
             pixels = reader(path)
-            found = pixels_or_none(lambda pixels=pixels, box=box: pixels.read(*box[:2], 0, box[2], box[2]))
+            actual = pixels_or_none(lambda pixels=pixels, box=box: pixels.read(*box[:2], 0, box[2], box[2]))
             pixels.close()
             # imagecodecs refuses a rare tile that OpenSlide takes; the other way round would be wrong pixels
-            if reader is OpenSlidePixels or found is not None:
-                np.testing.assert_array_equal(found, truth)
+            if reader is OpenSlidePixels or actual is not None:
+                np.testing.assert_array_equal(actual, truth)
         seen.add(truth is None)
     return seen
 
@@ -113,14 +113,6 @@ def test_a_scratched_tile_is_refused_where_openslide_refuses_it(tmp_path: Path) 
     path = tmp_path / "a.tif"
     write_pyramid(path, tissue_slide(640, 768)[0], 0.5, levels=1, compression="jpeg")
     assert verdicts_agree(path, 40) == {True, False}  # some scratches are legal JPEG: nobody can notice
-
-
-def test_a_scratched_tile_of_a_real_scanner_is_refused_where_openslide_refuses_it(
-    shared_data: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "a.svs"
-    path.write_bytes((shared_data / "slides" / "CMU-1-Small-Region.svs").read_bytes())
-    assert verdicts_agree(path, 25) == {True, False}
 
 
 @pytest.mark.parametrize("photometric", ["rgb", "ycbcr"])

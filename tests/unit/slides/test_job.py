@@ -1,8 +1,6 @@
 """Job folders: resumed, edited, locked, killed."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -35,12 +33,6 @@ def run(slides: Path, folder: Path, steps: tuple = STEPS) -> JobReport:
 
 def content(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
-
-
-def differing(one: Path, other: Path) -> list[str]:
-    """Files that are not alike in two folders."""
-    a, b = content(one), content(other)
-    return sorted(name for name in {*a, *b} if a.get(name) != b.get(name))
 
 
 def test_a_job_has_tridents_layout_and_keeps_slides_without_tissue(slides: Path, tmp_path: Path) -> None:
@@ -136,51 +128,6 @@ def test_the_picture_shows_the_contours(slides: Path, tmp_path: Path) -> None:
     assert np.abs(plain[0, 0] - GLASS).max() < 10
 
 
-@pytest.fixture(scope="module")
-def killed(slides: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
-    """Ten job folders in each of which two runs were killed, one for two processes, one left alone, and what the program tells."""
-    folder = tmp_path_factory.mktemp("killed")
-    command = [sys.executable, Path(__file__).with_name("killing.py"), slides, folder, "10", "2", "7"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return folder, json.loads(done.stdout)
-
-
-def test_jobs_killed_twenty_times_resume_to_the_same_bytes(killed: tuple[Path, dict[str, int]]) -> None:
-    """Signal 9 at random moments of tissue, patches and features; hidden files count too."""
-    folder, told = killed
-    assert told["killed"] >= 15  # most were hit while they worked
-    assert told["before features"]  # in every part of the work
-    whole = content(folder / "whole")
-    assert len(whole) == 4 * 5 + 1
-    assert sum("features_killing" in name for name in whole) == 4
-    for number in range(10):
-        assert not differing(folder / f"killed-{number}", folder / "whole")
-
-
-def test_two_processes_share_a_job(killed: tuple[Path, dict[str, int]]) -> None:
-    assert not differing(killed[0] / "shared", killed[0] / "whole")
-
-
-def counted(monkeypatch, module, name: str) -> list:
-    """Calls of a function of that module."""
-    calls, function = [], getattr(module, name)
-    monkeypatch.setattr(module, name, lambda *arguments: (calls.append(arguments), function(*arguments))[1])
-    return calls
-
-
-def test_contours_are_parsed_once_per_slide_and_coordinates_are_read_once(
-    slides: Path, tmp_path: Path, monkeypatch
-) -> None:
-    from panther.slides import job as folder
-
-    parsed, read = counted(monkeypatch, folder, "read_contours"), counted(monkeypatch, folder, "read_coords")
-    count = len(run(slides, tmp_path).rows)
-    assert (len(parsed), len(read)) == (0, count)  # new contours are not parsed; the summary needs the coordinates
-    run(slides, tmp_path)
-    assert (len(parsed), len(read)) == (count, 2 * count)
-
-
 def test_later_steps_go_on_from_the_report_of_the_earlier_ones(slides: Path, tmp_path: Path) -> None:
     refs = list_slides([slides]).refs
     tissue, patches = STEPS
@@ -192,10 +139,3 @@ def test_later_steps_go_on_from_the_report_of_the_earlier_ones(slides: Path, tmp
     assert by_name == {row["slide"]: row for row in whole.rows}
     assert second.ran == whole.ran
     assert second.remaining(refs) == list(refs)
-
-
-def test_a_link_onto_itself_fails_alone(slides: Path, tmp_path: Path) -> None:
-    (tmp_path / "loop.svs").symlink_to("loop.svs")
-    report = run_job(list_slides([slides / "s0.tif", tmp_path]).refs, STEPS[:1], Job(tmp_path / "job"))
-    assert list(report.failures) == ["loop"]
-    assert {row["slide"]: row["status"] for row in report.rows}["s0"] == "done"

@@ -9,7 +9,6 @@ from scipy import ndimage
 
 from panther.errors import InputError
 from panther.slides.polygons import Polygon, Tissue, rasterise, read_contours, ring_area, trace, write_contours
-from panther.slides.tissue import within
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -107,10 +106,3 @@ def test_what_we_write_is_ours_until_it_is_edited(tmp_path: Path) -> None:
     document["features"] = document["features"][:-1]
     path.write_text(json.dumps(document))
     assert read_contours(path).edited
-
-
-@pytest.mark.parametrize("radius", [0.5, 1.0, 1.5, 3.0, 4.7, 30.0])
-def test_growing_a_mask_is_a_matter_of_distance(radius: float) -> None:
-    mask = np.random.default_rng(0).random((47, 61)) < 0.01
-    expected = ndimage.distance_transform_edt(~mask) <= radius
-    np.testing.assert_array_equal(within(mask, radius), expected)

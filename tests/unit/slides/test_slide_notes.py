@@ -11,9 +11,6 @@ from test_slides_command import invoke
 
 from panther.encoders.loading import find_recipe
 from panther.encoders.step import FeatureStep
-from panther.errors import InputError
-from panther.slides import open_slide
-from panther.slides.slide import slide_name
 
 
 @pytest.fixture
@@ -43,22 +40,9 @@ def test_a_dry_run_notes_what_the_run_will_note(
 ) -> None:
     made_for = replace(find_recipe("lite0").about, mpp=0.5)  # it says of itself that any will do
     monkeypatch.setattr(FeatureStep, "_facts", property(lambda step: made_for, lambda step, facts: None), raising=False)
-    asked = (slides, "-o", tmp_path / "job", "--patch-size", 64, *OPTIONS[words], "--json")
-    dry = json.loads(invoke(*asked, "--dry-run", code=1).stdout)
-    real = json.loads(invoke(*asked, code=1).stdout)
+    request = (slides, "-o", tmp_path / "job", "--patch-size", 64, *OPTIONS[words], "--json")
+    dry = json.loads(invoke(*request, "--dry-run", code=1).stdout)
+    real = json.loads(invoke(*request, code=1).stdout)
     assert any(words in note for note in dry["notes"])
     assert set(dry["notes"]) == set(real["notes"])
     assert dry["failures"] == real["failures"]
-
-
-def test_what_is_no_slide_is_said_once(slides: Path) -> None:
-    with pytest.raises(InputError, match=r"^text\.svs: no reader opens this file, it is damaged or not a slide$"):
-        open_slide(slides / "text.svs", 0.5)
-
-
-def test_the_folder_where_one_is_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "scan" / "deeper").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "scan")
-    assert slide_name(Path()) == "scan"
-    monkeypatch.chdir("deeper")
-    assert slide_name(Path("..")) == "scan"

@@ -12,7 +12,6 @@ from panther.slides.stain import (
     NotStained,
     fit_slide,
     fit_stains,
-    od_of,
 )
 
 HE = np.array([[0.65, 0.70, 0.29], [0.27, 0.90, 0.35]])
@@ -42,9 +41,9 @@ def test_planted_stains_come_back(seed):
     rng = np.random.default_rng(seed)
     vectors = HE + rng.uniform(-0.04, 0.04, HE.shape)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    found = fit_stains(painted(vectors, tissue(seed)))
-    assert [degrees(a, b) < 3 for a, b in zip(np.array(found.vectors), vectors, strict=True)] == [True, True]
-    np.testing.assert_allclose(found.strength, np.percentile(tissue(seed), 99, axis=0), rtol=0.1)
+    actual = fit_stains(painted(vectors, tissue(seed)))
+    assert [degrees(a, b) < 3 for a, b in zip(np.array(actual.vectors), vectors, strict=True)] == [True, True]
+    np.testing.assert_allclose(actual.strength, np.percentile(tissue(seed), 99, axis=0), rtol=0.1)
 
 
 def test_normalised_slides_of_two_laboratories_look_the_same():
@@ -60,8 +59,8 @@ def test_normalised_slides_of_two_laboratories_look_the_same():
 def test_normalised_pixels_have_the_stains_of_the_reference():
     pixels = painted(HE, tissue())
     again = fit_stains(fit_stains(pixels)(pixels))
-    for found, wanted in zip(np.array(again.vectors), REFERENCE, strict=True):
-        assert degrees(found, wanted) < 3
+    for actual, wanted in zip(np.array(again.vectors), REFERENCE, strict=True):
+        assert degrees(actual, wanted) < 3
     np.testing.assert_allclose(again.strength, REFERENCE_STRENGTH, rtol=0.1)
 
 
@@ -75,19 +74,14 @@ def test_it_is_the_papers_recipe_in_double_precision():
     angle = np.arctan2(stained @ plane[1], stained @ plane[0])
     both = np.array([np.cos(a) * plane[0] + np.sin(a) * plane[1] for a in np.percentile(angle, [1, 99])])
     both = both[np.argsort(-both[:, 0])]
-    found = fit_stains(pixels)
-    np.testing.assert_allclose(found.vectors, both, atol=1e-5)
+    actual = fit_stains(pixels)
+    np.testing.assert_allclose(actual.vectors, both, atol=1e-5)
     amounts = np.linalg.lstsq(both.T, stained.T, rcond=None)[0]
-    np.testing.assert_allclose(found.strength, np.percentile(amounts, 99, axis=1), rtol=1e-4)
-    own = np.linalg.lstsq(both.T, density.T, rcond=None)[0]
-    scaled = own * (REFERENCE_STRENGTH / np.percentile(amounts, 99, axis=1))[:, None]
+    np.testing.assert_allclose(actual.strength, np.percentile(amounts, 99, axis=1), rtol=1e-4)
+    own_part = np.linalg.lstsq(both.T, density.T, rcond=None)[0]
+    scaled = own_part * (REFERENCE_STRENGTH / np.percentile(amounts, 99, axis=1))[:, None]
     light = np.clip(np.rint((WHITE + 1) * np.exp(-REFERENCE.T @ scaled) - 1), 0, 255).T
-    assert np.abs(found(pixels).reshape(-1, 3).astype(int) - light).max() <= 1
-
-
-def test_glass_stays_glass():
-    pixels = painted(HE, tissue())
-    assert fit_stains(pixels)(np.full((2, 2, 3), 240, np.uint8)).min() >= 238
+    assert np.abs(actual(pixels).reshape(-1, 3).astype(int) - light).max() <= 1
 
 
 @pytest.mark.parametrize(
@@ -127,9 +121,3 @@ def test_damaged_patches_are_passed_over_in_the_sample():
     assert len(seen) == 64
     with pytest.raises(NotStained):
         fit_slide("macenko", read, places[:0])
-
-
-def test_densities_are_those_of_beer_and_lambert():
-    np.testing.assert_allclose(
-        od_of(np.array([[[239, 119, 0]]], np.uint8)), [[np.log(241 / 240), np.log(241 / 120), np.log(241)]], rtol=1e-5
-    )

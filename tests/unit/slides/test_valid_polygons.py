@@ -68,13 +68,13 @@ def test_regions_of_any_map_are_valid_and_count_their_patches(
     coords = np.stack([columns, rows], 1) * float(side)
     coords[len(coords) // 2 :] += shift * (side + 1) / 10
     placed = grid(coords, PatchSpec(size=16, size_level0=side))  # type: ignore[arg-type]
-    found = regions(placed, labels[rows, columns])
+    actual = regions(placed, labels[rows, columns])
     path = tmp_path_factory.mktemp("regions") / "a.geojson"
-    write_geojson(path, [feature(region, {}, 0.5, PALETTE) for region in found])
+    write_geojson(path, [feature(region, {}, 0.5, PALETTE) for region in actual])
     polygons = written(path)
     cells = len(np.unique(np.c_[placed.cells, placed.layer], axis=0))
     check(polygons, cells * placed.pitch**2)
-    assert [p.area / placed.pitch**2 for p in polygons] == pytest.approx([region.patches for region in found])
+    assert [p.area / placed.pitch**2 for p in polygons] == pytest.approx([region.patches for region in actual])
 
 
 def test_what_a_region_encloses_up_to_a_corner_is_a_hole() -> None:

@@ -88,11 +88,6 @@ def clam_pt(path: Path, x: np.ndarray, coords: np.ndarray) -> None:
     torch.save(torch.from_numpy(x), path)
 
 
-def slideflow(path: Path, x: np.ndarray, coords: np.ndarray) -> None:
-    torch.save(torch.from_numpy(x), path)
-    np.savez(path.with_suffix(".index.npz"), coords)
-
-
 def _big_endian(x: np.ndarray) -> np.ndarray:
     return x.astype(x.dtype.newbyteorder(">"))
 
@@ -129,7 +124,6 @@ LAYOUTS: dict[str, tuple[str, Write, str, bool]] = {
         "pt",
         True,
     ),
-    "slideflow": (".pt", slideflow, "pt", True),
 }
 
 

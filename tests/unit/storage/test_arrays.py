@@ -53,7 +53,7 @@ def test_what_is_mapped_from_a_file_is_neither_copied_nor_warned_of(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "given",
+    "arguments",
     [
         np.ma.masked_array(X, X > 0),
         None,
@@ -67,9 +67,9 @@ def test_what_is_mapped_from_a_file_is_neither_copied_nor_warned_of(tmp_path):
         pd.DataFrame(X)[0],
     ],
 )
-def test_values_other_than_matrices_of_numbers_are_refused(given):
+def test_values_other_than_matrices_of_numbers_are_refused(arguments):
     with pytest.raises(InputError, match="Bag a: "):
-        as_bags({"a": given})
+        as_bags({"a": arguments})
 
 
 def test_a_series_names_its_slides_and_files_in_a_column_name_themselves(tmp_path):
@@ -91,10 +91,10 @@ def test_coordinates_are_an_array_or_a_function(places):
     np.testing.assert_array_equal(panther.Bag("a", X, places).coords, CORNERS)
 
 
-@pytest.mark.parametrize("given", [(X[0],), (None,), (X, CORNERS[:4]), (X, "somewhere")])
-def test_an_invalid_bag_is_refused_when_it_is_made(given):
+@pytest.mark.parametrize("arguments", [(X[0],), (None,), (X, CORNERS[:4]), (X, "somewhere")])
+def test_an_invalid_bag_is_refused_when_it_is_made(arguments):
     with pytest.raises(InputError, match=r"[Bb]ag a"):
-        panther.Bag("a", *given)
+        panther.Bag("a", *arguments)
 
 
 def test_what_is_read_lazily_stays_on_disk(tmp_path, monkeypatch):

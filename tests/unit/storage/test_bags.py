@@ -89,12 +89,6 @@ def test_bags_of_files_arrays_and_references_are_equal(tmp_path, way):
         np.testing.assert_array_equal(bag.features[:].numpy(), x)
 
 
-def test_one_file_is_one_bag_and_arrays_in_a_list_are_named_by_their_position(tmp_path):
-    np.save(tmp_path / "a.npy", np.ones((2, 3)))
-    assert [ref.sample for ref in as_bags(tmp_path / "a.npy").refs] == ["a"]
-    assert [ref.sample for ref in as_bags(list(numbers("xyz").values())).refs] == ["0", "1", "2"]
-
-
 @pytest.mark.parametrize(
     ("bags", "culprit"),
     [

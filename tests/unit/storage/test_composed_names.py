@@ -5,13 +5,10 @@ import unicodedata
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from layouts import features, write
 
 from panther.cohort.load import load_cohort
 from panther.errors import InputError
-from panther.explain.scene import slide_jobs
-from panther.slides import list_slides, read_mpp_table
 from panther.storage.bags import as_bags, list_bags
 from panther.storage.clinical import read_clinical, select_slides
 from panther.storage.readers import open_bag
@@ -45,14 +42,14 @@ def test_bags_are_called_by_composed_names_wherever_they_come_from(tmp_path, for
     (name,) = spelt(form, COMPOSED)
     write(tmp_path, "npy", *features(5), name=name)
     array = np.zeros((5, 4), np.float32)
-    for given in (
+    for arguments in (
         tmp_path,
         [tmp_path / f"{name}.npy"],
         {name: array},
         {name: tmp_path},
         [Bag(name, open_bag(tmp_path / f"{name}.npy").features)],
     ):
-        assert [ref.sample for ref in as_bags(given).refs] == [COMPOSED]
+        assert [ref.sample for ref in as_bags(arguments).refs] == [COMPOSED]
     assert open_bag(tmp_path / f"{name}.npy").slide_id == COMPOSED
     np.savez(tmp_path / "v.npz", samples=np.array([name]), X=array[:1])
     assert [ref.sample for ref in vector_bags(tmp_path / "v.npz").refs] == [COMPOSED]
@@ -71,14 +68,3 @@ def test_two_files_or_rows_that_only_look_the_same_are_one_slide_there_twice(tmp
     listing = list_bags(tmp_path)
     assert [ref.sample for ref in listing.refs] == ["other"]
     assert list(listing.problems) == [COMPOSED]
-
-
-def test_images_resolutions_and_outlines_are_found_by_decomposed_names(tmp_path):
-    image = tmp_path / f"{DECOMPOSED}.svs"
-    image.touch()
-    (tmp_path / f"{DECOMPOSED}.geojson").write_text("{}")
-    (tmp_path / "mpp.csv").write_text(f"wsi,mpp\n{COMPOSED}.svs,0.25\n", encoding="utf-8")
-    (ref,) = list_slides([tmp_path], read_mpp_table(tmp_path / "mpp.csv")).refs
-    assert (ref.name, ref.mpp) == (COMPOSED, 0.25)
-    (job,) = slide_jobs([Bag(COMPOSED, torch.zeros(1, 4))], tmp_path, tmp_path)
-    assert (job.image, job.contours) == (image, tmp_path / f"{DECOMPOSED}.geojson")

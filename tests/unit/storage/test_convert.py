@@ -58,20 +58,6 @@ def test_a_second_run_writes_nothing_and_a_changed_source_is_written_again(tmp_p
     np.testing.assert_array_equal(open_bag(target).features[0:200].numpy(), x)
 
 
-def test_another_type_resolution_or_encoder_and_a_damaged_target_are_written_again(tmp_path):
-    source = write(tmp_path, "STAMP h5", *features())
-    for options in ({"slide_mpp": 0.25}, {"slide_mpp": 0.5}, {"slide_mpp": 0.5, "dtype": "float16"}):
-        outcome, target = converted(source, tmp_path / "out", "trident", **options)
-        assert outcome == "written"
-        assert converted(source, tmp_path / "out", "trident", **options)[0] == "kept"
-    with h5py.File(source, "r+") as file:
-        file.attrs["extractor"] = "another"
-    os.utime(source, (0, 0))
-    assert converted(source, tmp_path / "out", "trident", **options)[0] == "written"
-    target.write_bytes(target.read_bytes()[:1000])
-    assert converted(source, tmp_path / "out", "trident", **options)[0] == "written"
-
-
 @pytest.mark.parametrize("to", WRITTEN)
 def test_slides_without_patches_are_kept(tmp_path, to):
     source = write(tmp_path, "TRIDENT h5", *features(0))

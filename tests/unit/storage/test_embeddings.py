@@ -1,11 +1,9 @@
 """Slide embeddings on disk: AnnData that others open, and a plain .npz."""
 
 import json
-import shutil
 from dataclasses import replace
 
 import anndata
-import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -68,7 +66,7 @@ def clinical():
 
 def test_an_h5ad_opens_in_anndata_and_holds_what_it_should(table, tmp_path):
     path = tmp_path / "slides.h5ad"
-    assert write_embeddings(table, path) == 0.0
+    write_embeddings(table, path)
     data = anndata.read_h5ad(path)
     np.testing.assert_array_equal(data.X, table.vectors)
     assert data.X.dtype == np.float32
@@ -126,26 +124,10 @@ def test_an_npz_needs_numpy_alone_and_no_pickle(table, clinical, tmp_path):
     assert "allow_pickle" not in content
 
 
-def test_float16_states_its_error_and_the_statement_is_true(table, tmp_path):
-    stated = write_embeddings(table, tmp_path / "s.h5ad", "float16")
-    stored = anndata.read_h5ad(tmp_path / "s.h5ad").X
-    assert stored.dtype == np.float16
-    error = np.abs(stored.astype(np.float64) - table.vectors).max(0) / np.abs(table.vectors).max(0)
-    assert 0 < stated < 2**-11 * 1.01
-    assert error.max() <= stated * (1 + 1e-6)
-    with h5py.File(tmp_path / "s.h5ad") as file:
-        assert file["X"].id.get_storage_size() == 2 * table.vectors.size
-
-
-def test_numbers_too_large_for_float16_and_unknown_endings_are_refused(table, tmp_path):
-    for value in (65_520.0, -1e6):
-        table.vectors[2, 3] = value
-        with pytest.raises(InputError, match="dtype"):
-            write_embeddings(table, tmp_path / "s.h5ad", "float16")
+def test_unknown_endings_are_refused(tmp_path):
     for name in ("slides", "slides.csv", "slides.h5ad.gz"):
         with pytest.raises(InputError, match=name):
             check_embedding_path(tmp_path / name)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("suffix", [".h5ad", ".zarr"])
@@ -198,14 +180,3 @@ def test_a_zarr_that_cannot_be_finished_leaves_the_earlier_one(table, tmp_path):
         write_embeddings(bad, path)
     assert read_vectors(path)[0] == table.samples
     assert [p.name for p in tmp_path.iterdir()] == ["slides.zarr"]
-
-
-def test_a_damaged_zarr_is_one_line(table, tmp_path):
-    path = tmp_path / "slides.zarr"
-    write_embeddings(table, path)
-    (path / "X" / "zarr.json").write_text("{")
-    with pytest.raises(InputError, match=r"slides\.zarr"):
-        read_vectors(path)
-    shutil.rmtree(path / "X")
-    with pytest.raises(InputError, match=r"slides\.zarr"):
-        read_vectors(path)

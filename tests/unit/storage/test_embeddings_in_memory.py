@@ -26,17 +26,17 @@ def ways(tmp_path_factory):
 
 @pytest.mark.parametrize("way", ["table", "AnnData", "AnnData of a file"])
 def test_they_give_what_their_file_gives(way, ways):
-    def told(given):
-        near = [(hit.slide, hit.distance) for hit in panther.similar(given, "s0", k=3, on="mixture").hits]
-        asked = panther.similar(given, BAGS["s1"], k=2, prototypes=ways["table"].prototypes)
-        judged = panther.retrieval(given, TABLE, "kind", bootstrap=0).summary["value"].tolist()
+    def shown(arguments):
+        near = [(hit.slide, hit.distance) for hit in panther.similar(arguments, "s0", k=3, on="mixture").hits]
+        request = panther.similar(arguments, BAGS["s1"], k=2, prototypes=ways["table"].prototypes)
+        judged = panther.retrieval(arguments, TABLE, "kind", bootstrap=0).summary["value"].tolist()
         curves = (
-            panther.kaplan_meier(given, TABLE, time="os_days", event="os_event").to_frame().round(9).to_dict("list")
+            panther.kaplan_meier(arguments, TABLE, time="os_days", event="os_event").to_frame().round(9).to_dict("list")
         )
-        vectors = read_slide_vectors(given)
-        return near, [hit.slide for hit in asked.hits], judged, str(curves), vectors.names, vectors.vectors.tolist()
+        vectors = read_slide_vectors(arguments)
+        return near, [hit.slide for hit in request.hits], judged, str(curves), vectors.names, vectors.vectors.tolist()
 
-    assert told(ways[way]) == told(ways["file"])
+    assert shown(ways[way]) == shown(ways["file"])
 
 
 def test_vectors_of_others_are_compared_by_their_angle():

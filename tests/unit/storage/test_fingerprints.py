@@ -7,16 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from layouts import LAYOUTS, features, write
 
 from panther import store
 from panther.errors import InputError
 from panther.storage import bags as fingerprints
 from panther.storage.bags import BagRef, concatenate, fingerprint, fingerprint_all
-from panther.store import HashedRows, hash_contents, hash_rows, stamp_of
-from panther.types import Bag, Concatenated
+from panther.store import HashedRows, hash_rows, stamp_of
+from panther.types import Bag
 
 X = torch.from_numpy(np.random.default_rng(0).normal(size=(6000, 16)).astype(np.float32))
 
@@ -39,55 +37,26 @@ class Counted:
         return self.rows[rows]
 
 
-@pytest.mark.parametrize("row", [0, 1, 93, 94, 3000, 5998, 5999])
-def test_any_single_number_changes_the_hash(row):
-    other = X.clone()
-    other[row, 7] = torch.nextafter(other[row, 7], torch.tensor(9.0))
-    assert hash_rows(other) != hash_rows(X)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("rows", ["as they lie", "turned", "elsewhere"])
 def test_large_blocks_are_copied_and_hashed_piece_by_piece(monkeypatch, rows, dtype):
     """Pieces end inside of rows, and blocks inside of pieces."""
     monkeypatch.setattr("panther.store.PIECE_BYTES", 1000)
     x = X.to(dtype)
-    given = {"as they lie": x, "turned": x.T.contiguous().T, "elsewhere": Counted(x)}[rows]
-    hashed, found = HashedRows(given), torch.empty_like(x)
+    arguments = {"as they lie": x, "turned": x.T.contiguous().T, "elsewhere": Counted(x)}[rows]
+    hashed, actual = HashedRows(arguments), torch.empty_like(x)
     for start in range(0, 6000, 700):
-        hashed.read_into(slice(start, min(start + 700, 6000)), found[start : start + 700])
-    assert torch.equal(found, x)
+        hashed.read_into(slice(start, min(start + 700, 6000)), actual[start : start + 700])
+    assert torch.equal(actual, x)
     assert hashed.digest() == hash_rows(x)
     if rows == "elsewhere":
-        assert (given.read == 1).all()
-
-
-def test_a_block_that_is_read_again_is_hashed_once_and_rows_in_order_are_read_once():
-    hashed, found = HashedRows(X), torch.empty_like(X)
-    for span in (slice(0, 4000), slice(0, 4000), slice(5000, 6000), slice(4000, 6000)):
-        hashed.read_into(span, found[span])
-    assert torch.equal(found, X)
-    assert hashed.digest() == hash_rows(X)
-    counted = Counted(X)
-    rows = HashedRows(counted)
-    for start in range(0, 6000, 500):
-        rows[start : start + 500]
-    assert rows.digest() == hash_rows(X)
-    assert (counted.read == 1).all()
-
-
-def test_shape_type_names_and_contents_count_too():
-    assert len({hash_rows(x) for x in (X, X.reshape(3000, 32), X.double(), X.half(), X.bfloat16(), X[:0], X[:1])}) == 7
-    cohort = {"a": "1", "b": "2"}
-    others = ({"a": "1"}, {"a": "2", "b": "1"}, {"a": "1", "c": "2"})
-    assert hash_contents(cohort) == hash_contents(dict(reversed(cohort.items())))
-    assert hash_contents(cohort) not in {hash_contents(other) for other in others}
+        assert (arguments.read == 1).all()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_equal_features_have_equal_hashes_in_every_layout(tmp_path, dtype):
     x, coords = features(300, dtype=dtype)
-    found = set()
+    actual = set()
     for number, layout in enumerate(LAYOUTS):
         (tmp_path / str(number)).mkdir()
         path = write(tmp_path / str(number), layout, x, coords)
@@ -96,16 +65,8 @@ def test_equal_features_have_equal_hashes_in_every_layout(tmp_path, dtype):
         for start in range(0, 300, 70):
             rows.read_into(slice(start, min(start + 70, 300)), read[start : start + 70])
         assert torch.equal(read, torch.from_numpy(x))
-        found |= {rows.digest(), fingerprint((ref, None))[1]}
-    assert found == {hash_rows(torch.from_numpy(x))}
-
-
-@given(st.lists(st.tuples(st.integers(0, 70), st.integers(0, 70)), max_size=20))
-def test_the_order_of_reading_changes_nothing(slices):
-    rows = HashedRows(X[:64])
-    for start, stop in slices:
-        assert torch.equal(rows[start:stop], X[:64][start:stop])
-    assert rows.digest() == hash_rows(Concatenated((X[:20], X[20:64])))
+        actual |= {rows.digest(), fingerprint((ref, None))[1]}
+    assert actual == {hash_rows(torch.from_numpy(x))}
 
 
 def saved(path: Path, x: torch.Tensor = X) -> BagRef:
@@ -167,14 +128,14 @@ def test_hashes_are_kept_over_runs_and_a_damaged_file_costs_reading(tmp_path, at
     refs["e: \udc80"] = saved(tmp_path / "d.npy")  # a file name that is no Unicode
     (tmp_path / "b.npy").write_bytes(b"rubbish")
     file = tmp_path / "cache" / "fingerprints.json"
-    found, failures = fingerprint_all(refs, file)
-    assert set(found) == {"e: a", "e: c", "e: \udc80"}
+    actual, failures = fingerprint_all(refs, file)
+    assert set(actual) == {"e: a", "e: c", "e: \udc80"}
     assert "b.npy" in failures["b"]
     saved(tmp_path / "b.npy")
     monkeypatch.setattr(fingerprints, "finite_content", lambda ref: f"read {ref.sample}")
     again, failures = fingerprint_all(refs, file)
     assert not failures
-    assert {name: again[name] for name in found} == found
+    assert {name: again[name] for name in actual} == actual
     assert again["e: b"] == "read b"
     for damage in (
         b"",

@@ -1,6 +1,5 @@
 """Whatever layout people have: the same numbers come back, lazily, with what the file says about them."""
 
-import pickle
 import tempfile
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from layouts import LAYOUTS, clam_h5, clam_pt, features, npy, safetensors, stamp, trident, write
 
 from panther.errors import InputError
-from panther.storage.readers import open_bag, readers
+from panther.storage.readers import open_bag
 from panther.types import PatchSpec
 
 
@@ -59,17 +58,6 @@ def test_any_slice_and_all_blocks_equal_those_of_the_array(opened, start, stop, 
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_an_open_bag_that_was_read_already_can_be_sent_to_another_process(tmp_path, layout):
-    x, coords = features()
-    bag = open_bag(write(tmp_path, layout, x, coords))
-    bag.fingerprint()
-    there = pickle.loads(pickle.dumps(bag))
-    np.testing.assert_array_equal(there.features[2:9].numpy(), x[2:9])
-    if bag.coords is not None:
-        np.testing.assert_array_equal(there.coords, coords)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_slide_without_patches_is_a_bag_of_length_zero(tmp_path, layout):
     x, coords = features(0)
     if layout == "(1, N, d) h5, chunked":
@@ -78,13 +66,6 @@ def test_a_slide_without_patches_is_a_bag_of_length_zero(tmp_path, layout):
     assert (len(bag), bag.dim) == (0, 6)
     assert bag.features[0:10].shape == (0, 6)
     assert list(bag.blocks(4)) == []
-
-
-def test_an_empty_list_of_coordinates_is_no_reason_to_refuse_an_empty_bag(tmp_path):
-    with h5py.File(tmp_path / "empty.h5", "w") as file:
-        file["features"], file["coords"] = np.empty((0, 4), np.float32), np.array([])
-    bag = open_bag(tmp_path / "empty.h5")
-    assert (len(bag), bag.coords.shape) == (0, (0, 2))
 
 
 @pytest.mark.parametrize(
@@ -100,15 +81,6 @@ def test_encoder_and_geometry_are_those_of_the_file_and_never_invented(tmp_path,
     bag = open_bag(write(tmp_path, layout, *features()))
     assert (bag.encoder, bag.spec) == (encoder, spec)
     assert bag.coords.dtype == (np.int64 if spec.coords_unit == "px" else np.float64)
-
-
-def test_attributes_stored_as_bytes_are_text(tmp_path):
-    for writer, attribute in ((trident, "encoder"), (stamp, "extractor")):
-        path = tmp_path / f"{attribute}.h5"
-        writer(path, *features())
-        with h5py.File(path, "r+") as file:
-            (file["features"] if attribute == "encoder" else file).attrs[attribute] = np.bytes_("virchow2")
-        assert open_bag(path).encoder == "virchow2"
 
 
 def test_content_and_not_the_ending_chooses_the_reader(tmp_path):
@@ -152,10 +124,6 @@ def test_real_bags_read_as_h5py_reads_them(shared_data):
         with h5py.File(path) as file:
             stored = file[key or ("features" if "features" in file else "feats")][...]
         np.testing.assert_array_equal(bag.features[0 : len(bag)].numpy(), stored.reshape(-1, stored.shape[-1]))
-
-
-def test_every_registered_reader_was_tried_here():
-    assert {reader for _, _, reader, _ in LAYOUTS.values()} == set(readers.names())
 
 
 @pytest.mark.parametrize("chunks", [None, (1, 4)])

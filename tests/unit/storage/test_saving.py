@@ -24,13 +24,6 @@ def test_a_model_predicts_the_same_from_its_file_and_is_short(tmp_path):
     assert repr(other) == "<Model mean, probe: regression; trained on 12 samples>"
 
 
-def test_a_table_of_embeddings_is_short():
-    with pytest.warns(UserWarning, match="bad"):
-        table = panther.embed_cohort({**BAGS, "bad": np.full((3, 4), np.nan)}, panther.fit_prototypes(BAGS, 2))
-    assert repr(table) == "<EmbeddingTable 12 samples x 18 numbers, panther on 2 prototypes; 1 failed>"
-    assert repr(panther.embed_cohort(BAGS, method="mean")) == "<EmbeddingTable 12 samples x 4 numbers, mean>"
-
-
 def test_a_bag_comes_back_with_all_that_it_has(tmp_path):
     spec = panther.PatchSpec(mpp=0.5, size=256, size_level0=512, mpp_level0=0.25)
     bag = panther.Bag("s", BAGS["s0"].astype("f4"), CORNERS, spec, "uni")

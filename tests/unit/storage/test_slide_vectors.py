@@ -39,12 +39,6 @@ def stamp(path: Path, row: np.ndarray) -> None:
         file.attrs.update(encoder="cobra", feat_type="slide")
 
 
-def matrix(folder: Path) -> Path:
-    np.save(folder / "all.npy", X)
-    (folder / "all.txt").write_text("\n".join(NAMES))
-    return folder / "all.npy"
-
-
 def npz(folder: Path) -> Path:
     np.savez(folder / "all.npz", X=X, samples=np.array(NAMES))
     return folder / "all.npz"
@@ -65,11 +59,6 @@ def parquet(folder: Path) -> Path:
     return folder / "all.parquet"
 
 
-def lists(folder: Path) -> Path:
-    pd.DataFrame({"slide_id": NAMES, "vector": list(X)}).to_parquet(folder / "all.parquet")
-    return folder / "all.parquet"
-
-
 def h5ad(folder: Path) -> Path:
     import anndata
 
@@ -82,18 +71,18 @@ LAYOUTS = {
     "stamp": one_each(stamp, ".h5"),
     "tensors": one_each(lambda path, row: torch.save(torch.from_numpy(row), path), ".pt"),
     "arrays": one_each(lambda path, row: np.save(path, row[None]), ".npy"),
-    **{write.__name__: write for write in (matrix, npz, csv, parquet, lists, h5ad)},
+    **{write.__name__: write for write in (npz, csv, parquet, h5ad)},
 }
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_gives_the_same_vectors_under_the_same_names(layout, tmp_path):
-    found = read_slide_vectors(LAYOUTS[layout](tmp_path))
-    order = np.argsort(found.names)
-    assert [found.names[i] for i in order] == ["S1", "S2", "S3"]  # endings of slides are no part of their names
-    np.testing.assert_allclose(found.vectors[order], X, rtol=1e-6)
-    assert not found.problems
-    assert (found.encoder, found.level) == (("cobra", "slide") if layout == "stamp" else (None, None))
+    actual = read_slide_vectors(LAYOUTS[layout](tmp_path))
+    order = np.argsort(actual.names)
+    assert [actual.names[i] for i in order] == ["S1", "S2", "S3"]  # endings of slides are no part of their names
+    np.testing.assert_allclose(actual.vectors[order], X, rtol=1e-6)
+    assert not actual.problems
+    assert (actual.encoder, actual.level) == (("cobra", "slide") if layout == "stamp" else (None, None))
 
 
 def test_a_key_selects_any_obsm_of_an_h5ad(tmp_path):
@@ -112,16 +101,16 @@ def test_a_bad_vector_is_a_problem_and_the_others_are_kept(tmp_path):
     bad[1, 2] = np.nan
     frame = table().assign(**{f"f{j}": bad[:, j] for j in range(4)})
     pd.concat([frame, frame.iloc[:1]]).to_csv(tmp_path / "all.csv", index=False)
-    found = read_slide_vectors(tmp_path / "all.csv")
-    assert found.names == ["S3"]
-    assert set(found.problems) == {"S1", "S2"}  # two vectors, and NaN
+    actual = read_slide_vectors(tmp_path / "all.csv")
+    assert actual.names == ["S3"]
+    assert set(actual.problems) == {"S1", "S2"}  # two vectors, and NaN
 
 
 def test_vectors_of_another_length_are_problems(tmp_path):
     LAYOUTS["trident"](tmp_path)
     np.save(tmp_path / "S4.npy", np.zeros(9, np.float32))
-    found = read_slide_vectors(tmp_path)
-    assert set(found.problems) == {"S4"}
+    actual = read_slide_vectors(tmp_path)
+    assert set(actual.problems) == {"S4"}
     np.save(tmp_path / "S5.npy", np.zeros(9, np.float32))
     np.save(tmp_path / "S6.npy", np.zeros(9, np.float32))
     with pytest.raises(InputError, match="9"):

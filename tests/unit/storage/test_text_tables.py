@@ -83,16 +83,10 @@ def test_the_header_tells_what_is_between_cells_whatever_the_ending(tmp_path, se
     assert [list(read.columns), *read.to_numpy().tolist()] == ROWS
 
 
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_a_table_of_one_column_and_blank_lines_before_the_header_are_read(tmp_path, mark):
-    (tmp_path / "t.csv").write_text(f"{mark}\n\nslide_id\na;b\n", encoding="utf-8")
-    assert as_table(tmp_path / "t.csv").to_dict("list") == {"slide_id": ["a;b"]}
-
-
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_a_line_with_too_many_cells_is_named(tmp_path, separator):
     (tmp_path / "t.csv").write_text("slide_id,label\na,x\nb,y,z".replace(",", separator))
-    with pytest.raises(InputError, match=r"t\.csv: line 3"):
+    with pytest.raises(InputError, match=r"t\.csv: .*line 3"):
         as_table(tmp_path / "t.csv")
 
 

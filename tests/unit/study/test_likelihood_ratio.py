@@ -10,10 +10,10 @@ from panther.study.evaluations import Stratum, added_by_second
 
 
 def _fold(rng: np.random.Generator, n: int, slide: float) -> Stratum:
-    clinic, own = rng.normal(size=(2, n))
-    hazard = np.exp(0.8 * clinic + slide * own)
+    clinic, added = rng.normal(size=(2, n))
+    hazard = np.exp(0.8 * clinic + slide * added)
     time, lost = rng.exponential(1 / hazard), rng.exponential(2.0, n)
-    return Stratum(np.column_stack([clinic, own]), Survival(np.minimum(time, lost), time <= lost))
+    return Stratum(np.column_stack([clinic, added]), Survival(np.minimum(time, lost), time <= lost))
 
 
 @pytest.mark.parametrize("slide", [0.2, 0.5])

@@ -28,6 +28,14 @@ def test_named_columns_give_the_same_population_as_the_usual_ones(folder):
     assert (named.ids, named.patients, named.sites) == (usual.ids, usual.patients, usual.sites)
     assert named.splits == usual.splits
     assert set(usual.sites) == {f"S{n}" for n in range(6)}
+    table = pd.read_csv(folder / "other.csv", dtype=str)
+    table.assign(who="X" + table["who"]).to_csv(folder / "external.csv", index=False)
+    external = {
+        "table": "external.csv",
+        "features": {"npy": "features"},
+        "columns": {"slide": "file", "patient": "who"},
+    }
+    assert gather(study_in(folder, external={"lab": external})).patients[-1] == "XP011"
 
 
 def test_unknown_columns_and_keys_are_refused_by_name(folder):
@@ -37,43 +45,11 @@ def test_unknown_columns_and_keys_are_refused_by_name(folder):
         study_in(folder, table="other.csv", columns={"slides": "file"})
 
 
-def test_an_external_table_may_have_other_columns(folder):
-    table = pd.read_csv(folder / "other.csv", dtype=str)
-    table["who"] = "X" + table["who"]
-    table.to_csv(folder / "external.csv", index=False)
-    external = {
-        "table": "external.csv",
-        "features": {"npy": "features"},
-        "columns": {"slide": "file", "patient": "who"},
-    }
-    result = gather(study_in(folder, external={"lab": external}))
-    assert result.patients[-1] == "XP011"
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({}, []),
-        ({"heads": ["probe"]}, []),
-        ({"heads": ["probe"], "losses": ["nll", "ranking"]}, ["fitted with cox; nll, ranking"]),
-        ({"heads": ["linear"], "losses": ["nll", "ranking"]}, []),
-        ({"methods": ["abmil", "panther"], "losses": ["cox"]}, ["abmil: trained with nll", "mil_loss: cox"]),
-        ({"methods": ["abmil", "panther"], "losses": ["cox"], "mil_loss": "nll"}, []),
-        ({"methods": ["abmil"], "losses": ["nll"]}, []),
-    ],
-)
-def test_rows_that_are_not_trained_with_the_losses_of_the_study_have_a_note(changes, told):
-    study = Study(name="s", table="t.csv", features={"a": "f"}, task={"survival": "os"}, **changes)
-    sentences = " ".join(study.untrained_losses())
-    assert all(part in sentences for part in told)
-    assert bool(sentences) == bool(told)
-
-
 def test_thirds_of_a_number_are_those_of_the_study_with_external_cohorts_too(folder):
-    own = pd.read_csv(folder / "table.csv", dtype=str)
-    age = own["case_id"].str[1:].astype(int) + 40  # 40 ... 51
-    own.assign(age=age).to_csv(folder / "aged.csv", index=False)
-    older = own.assign(age=(age + 30).astype(str).mask(age == 40, "old"), case_id="X" + own["case_id"])
+    rows = pd.read_csv(folder / "table.csv", dtype=str)
+    age = rows["case_id"].str[1:].astype(int) + 40  # 40 ... 51
+    rows.assign(age=age).to_csv(folder / "aged.csv", index=False)
+    older = rows.assign(age=(age + 30).astype(str).mask(age == 40, "old"), case_id="X" + rows["case_id"])
     older.to_csv(folder / "older.csv", index=False)
     external = {"lab": {"table": "older.csv", "features": {"npy": "features"}}}
     alone = study_in(folder, table="aged.csv", evaluate_by="age")

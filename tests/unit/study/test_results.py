@@ -14,7 +14,7 @@ from panther.models.tasks import Classification
 from panther.study.evaluate import _resampled, _summary
 from panther.study.evaluations import WHERE, Evaluation, Members, Pair, compared
 from panther.study.file import Cell
-from panther.study.tables import markdown, one_class, verdicts
+from panther.study.tables import below_chance, markdown, one_class, verdicts
 from panther.study.training import Trained
 
 NAMES = ("a", "b")
@@ -115,7 +115,7 @@ def test_only_folds_of_different_patients_are_corrected():
 
         def measure(counts, side=side, ends=ends):
             parts = zip(side, np.split(counts, ends, axis=-1), strict=True)
-            return {"m": np.stack([one.judge(own)["auroc"] for one, own in parts]).mean(0)}
+            return {"m": np.stack([one.judge(drawn)["auroc"] for one, drawn in parts]).mean(0)}
 
         width[name] = drawn.std() / resample(measure, plain, 400).drawn["m"].std()
     assert width.pop("folds") == pytest.approx((1 + 4 / 3) ** 0.5)
@@ -146,6 +146,8 @@ def test_the_best_of_several_rows_has_a_corrected_score():
     (best, *_) = verdicts(summary, ["balanced_accuracy"])
     assert best.startswith("Best of 3 rows (test, Bal. acc.): 0.950, PANTHER + probe; ")
     assert f"{row['selected_low']:.3f} to {row['selected_high']:.3f}" in best
+    tie = verdicts(summary_of({"panther": 2, "ot": 2, "h2t": 9}, labels), ["balanced_accuracy"])
+    assert tie == ["Best of 3 rows (test, Bal. acc.): 0.950, a tie between PANTHER + probe and OT + probe."]
     alone = summary_of({"panther": 2}, labels, number=200)
     assert alone[["of_rows", "selected"]].isna().all(axis=None)
 
@@ -173,14 +175,6 @@ def summary_of(methods: dict[str, float], labels: np.ndarray, number: int = 0) -
         rows += [{**where, "metric": k, "value": v} for k, v in j.task.metrics(j.prediction, j.target).items()]
     metrics = pd.DataFrame(rows)
     return _summary(metrics, groups, {members: _resampled(members, number) for members in groups.values()})
-
-
-def test_ties_for_the_best_are_named():
-    labels = np.arange(40) % 2
-    tie = verdicts(summary_of({"panther": 2, "ot": 2, "h2t": 9}, labels), ["balanced_accuracy"])
-    assert tie == ["Best of 3 rows (test, Bal. acc.): 0.950, a tie between PANTHER + probe and OT + probe."]
-    alone = verdicts(summary_of({"panther": 2, "ot": 4}, labels), ["balanced_accuracy"])
-    assert alone == ["Best of 2 rows (test, Bal. acc.): 0.950, PANTHER + probe."]
 
 
 def test_a_perfect_score_comes_with_its_exact_bound_and_a_warning():
@@ -218,3 +212,9 @@ def test_rows_that_predict_one_class_only_are_named():
     assert "ABMIL" in sentence
     assert "high in 2 of 3" in sentence
     assert one_class(pd.DataFrame(rows).drop(columns="predicted")) == []
+
+
+def test_a_reference_below_chance_is_named():
+    summary = summary_of({"panther": 30, "ot": 4}, np.arange(40) % 2)
+    (line,) = below_chance(summary, pd.DataFrame({"part": ["test"]}), ["auroc"])
+    assert "PANTHER + probe (test, AUROC) is below chance: 0.250, chance 0.500" in line

@@ -115,9 +115,9 @@ def test_all_kinds_of_methods_heads_and_parts_come_to_one_table(cohort, tmp_path
     assert len(cells) == 3 + 2 + 1  # deepsets has nothing to be structured by, abmil brings its own head
     folds = metrics[(metrics["part"] == "test_elsewhere") & (metrics["subgroup"] == "")]
     assert (folds.groupby(["method", "head", "seed", "metric"])["fold"].nunique() == 3).all()
-    own = results.predictions[results.predictions["part"] == "test"]
-    assert (own.groupby(["method", "head", "seed"])["sample"].nunique() == 60).all()  # everybody is tested once
-    np.testing.assert_allclose(own[["probability_high", "probability_low"]].sum(axis=1), 1)
+    selected = results.predictions[results.predictions["part"] == "test"]
+    assert (selected.groupby(["method", "head", "seed"])["sample"].nunique() == 60).all()  # everybody is tested once
+    np.testing.assert_allclose(selected[["probability_high", "probability_low"]].sum(axis=1), 1)
     interval = results.summary[results.summary["metric"] == "balanced_accuracy"]
     assert (interval["ci_low"] <= interval["mean"] + 1e-9).all()
     assert (interval["ci_high"] >= interval["mean"] - 1e-9).all()

@@ -14,7 +14,7 @@ from panther.models.settings import Named
 from panther.models.tasks import Classification, SquaredError
 from panther.study.evaluations import Evaluation
 from panther.study.file import Cell
-from panther.study.sureness import _calibrator, _held_out, judge_sureness
+from panther.study.sureness import _calibrator, judge_sureness
 from panther.study.training import Trained
 from panther.verbs.study import run_study
 from study.generated import generate, study_in
@@ -42,14 +42,14 @@ def classes(rng, n, fold, part="test", temperature=0.4):
     truth = rng.dirichlet(np.ones(3), n)
     labels = (rng.random((n, 1)) > truth.cumsum(1)).sum(1)
     names = ("a", "b", "c")
-    given = {"probabilities": tempered(truth, temperature)}
-    return evaluation(Classes(names, labels), given, Classification(names), fold, part)
+    inputs = {"probabilities": tempered(truth, temperature)}
+    return evaluation(Classes(names, labels), inputs, Classification(names), fold, part)
 
 
 def values(rng, n, fold):
     truth = rng.normal(0, 3, n)
-    given = {"value": truth + rng.standard_t(4, n)}
-    return evaluation(Values(truth), given, SquaredError(0.0, 3.0), fold)
+    inputs = {"value": truth + rng.standard_t(4, n)}
+    return evaluation(Values(truth), inputs, SquaredError(0.0, 3.0), fold)
 
 
 def test_a_fold_is_calibrated_by_the_others():
@@ -72,10 +72,14 @@ def test_patients_who_are_tested_twice_do_not_calibrate_themselves():
 
 def test_a_validation_part_comes_first_and_the_test_part_calibrates_external_cohorts():
     rng = np.random.default_rng(2)
-    test, val, other = classes(rng, 20, 0), classes(rng, 20, 0, "val"), classes(rng, 20, 1)
-    external = classes(rng, 20, 0, "test_elsewhere")
-    assert _held_out(test, [test, val, other, external]) == ([val], "validation patients")
-    assert _held_out(external, [test, other, external]) == ([test], "test patients of the same fold")
+    test, val, other = classes(rng, 20, 0), classes(rng, 30, 0, "val"), classes(rng, 40, 1)
+    external = classes(rng, 50, 0, "test_elsewhere")
+    for one, cells, expected in (
+        (test, [test, val, other, external], (30, "validation patients")),
+        (external, [test, other, external], (20, "test patients of the same fold")),
+    ):
+        calibrator = _calibrator(one, cells)
+        assert (calibrator.patients, calibrator.source) == expected
 
 
 @pytest.mark.parametrize("make", [classes, values])

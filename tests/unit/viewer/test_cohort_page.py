@@ -10,8 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import panther
-from panther.models.model import save_model
 from panther.storage.clinical import read_clinical
 from panther.viewer.cohort.units import columns_of, unit_value
 from panther.viewer.contents import find_contents
@@ -94,14 +92,11 @@ def test_levels_planes_and_colours_are_listed(client):
 def test_umap_is_offered_where_it_is_installed(cohort_folder, monkeypatch):
     from panther.explain import projection
 
-    class Umap:
-        def __init__(self, **settings):
-            assert settings["random_state"] == 0
+    def installed(random_state, **_):
+        assert random_state == 0
+        return SimpleNamespace(fit_transform=lambda x: x[:, :2])
 
-        def fit_transform(self, x):
-            return x[:, :2]
-
-    monkeypatch.setitem(sys.modules, "umap", SimpleNamespace(UMAP=Umap))
+    monkeypatch.setitem(sys.modules, "umap", SimpleNamespace(UMAP=installed))
     monkeypatch.setattr("panther.viewer.cohort.positions.umap_installed", lambda: True)
     monkeypatch.setattr("panther.viewer.cohort.positions.FEWEST_UMAP", 2)
     assert projection.umap(np.ones((3, 4)))[1] == ("UMAP 1", "UMAP 2")
@@ -144,20 +139,6 @@ def test_a_study_that_cannot_be_read_is_a_note(cohort_folder):
     found = client.get("/api/cohort").get_json()
     assert any("broken" in note for note in found["notes"])
     assert found["colours"]
-
-
-def test_predictions_of_a_model_are_those_of_panther_predict(cohort_folder):
-    features, table = cohort_folder / "features", cohort_folder / "cohort.csv"
-    model = panther.train(features, table, label="subtype", n_prototypes=2, epochs=1, level="slide")
-    path = cohort_folder / "subtype.safetensors"
-    save_model(model, path)
-    client = entered(cohort_folder)
-    colours = [c["id"] for c in client.get("/api/cohort").get_json()["colours"] if "model" in c["group"]]
-    assert colours == ["model:subtype:b"]
-    _, found = ask(client, "/api/cohort/points", plane="pca:pi", colour="model:subtype:b")
-    expected = panther.predict(path, features).table.set_index("sample")["probability_b"]
-    assert found["values"] == pytest.approx(dict(expected), abs=1e-5)
-    assert found["notes"] == ["subtype was trained on 6 of these 6 slides: their predictions are no test."]
 
 
 def test_unknown_planes_colours_levels_and_sets_are_refused(client):

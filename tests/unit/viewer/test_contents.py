@@ -65,10 +65,9 @@ def test_trident(tmp_path):
     (tmp_path / "contours_geojson").mkdir()
     (tmp_path / "contours_geojson" / "A.geojson").write_text("{}")
     contents = find_contents(tmp_path)
-    assert list(contents.slides) == ["A", "B"]
+    assert (list(contents.slides), contents.notes) == (["A", "B"], ())
     assert feature_folders(contents) == {job / "features_uni"}
     assert contents.slides["A"].contours == tmp_path / "contours_geojson" / "A.geojson"
-    assert contents.notes == ()
 
 
 def test_clam_keeps_each_slide_three_times_and_the_one_with_coordinates_is_taken(tmp_path):
@@ -80,14 +79,6 @@ def test_clam_keeps_each_slide_three_times_and_the_one_with_coordinates_is_taken
     contents = find_contents(tmp_path)
     assert list(contents.slides) == ["A", "B"]
     assert feature_folders(contents) == {tmp_path / "feats" / "h5_files"}
-
-
-def test_stamp(tmp_path):
-    for name in "AB":
-        file = h5(tmp_path / "features" / "ctranspath-7c998680" / f"{name}.h5", encoder=None, name="feats")
-        with h5py.File(file, "a") as opened:
-            opened.attrs.update(extractor="ctranspath", unit="um", tile_size_um=256.0)
-    assert list(find_contents(tmp_path).slides) == ["A", "B"]
 
 
 def test_a_cohort_with_everything(cohort_folder, client):
@@ -103,21 +94,16 @@ def test_a_cohort_with_everything(cohort_folder, client):
     assert page["slides"][1]["patient"] == "P0"
 
 
-def test_features_alone_a_folder_or_a_file(tmp_path):
+def test_features_or_slides_alone_a_folder_or_a_file(tmp_path, written_cohort):
     file = h5(tmp_path / "A.h5")
     for place in (tmp_path, file):
         contents = find_contents(place)
-        assert list(contents.slides) == ["A"]
-        assert contents.slides["A"].image is None
-        assert not contents.prototypes
-        assert contents.names == tmp_path / "names.yaml"
-
-
-def test_slides_alone_a_folder_or_a_file(cohort_folder):
-    assert list(find_contents(cohort_folder / "slides").slides) == ["S0", "S1", "S2"]
-    contents = find_contents(cohort_folder / "slides" / "S0.tif")
-    assert list(contents.slides) == ["S0"]
-    assert contents.slides["S0"].features is None
+        assert (list(contents.slides), contents.slides["A"].image) == (["A"], None)
+        assert (contents.prototypes, contents.names) == ({}, tmp_path / "names.yaml")
+    slides = written_cohort / "slides"
+    assert list(find_contents(slides).slides) == ["S0", "S1", "S2"]
+    contents = find_contents(slides / "S0.tif")
+    assert (list(contents.slides), contents.slides["S0"].features) == (["S0"], None)
     with Workbench(contents).image("S0") as slide:
         assert slide.dimensions == (1500, 1130)
 
@@ -258,8 +244,7 @@ def test_results_are_not_searched_for_features(cohort_folder):
 def test_results_in_the_folder_itself_do_not_hide_its_slides(cohort_folder):
     write_json(cohort_folder / "km.json", {})
     contents = find_contents(cohort_folder)
-    assert len(contents.slides) == 6
-    assert contents.artefacts["km"] == (cohort_folder,)
+    assert (len(contents.slides), contents.artefacts["km"]) == (6, (cohort_folder,))
 
 
 def test_a_study_without_slides_is_refused(tmp_path):
@@ -269,9 +254,11 @@ def test_a_study_without_slides_is_refused(tmp_path):
         find_contents(tmp_path)
 
 
-def test_two_images_of_one_name_are_both_left_out(cohort_folder):
+def test_two_images_of_one_name_are_both_left_out_and_hidden_ones_are_none(cohort_folder):
     shutil.copytree(cohort_folder / "slides", cohort_folder / "masks")
+    shutil.copy(cohort_folder / "slides" / "S0.tif", cohort_folder / ".S8.tif")
     contents = find_contents(cohort_folder)
+    assert set(contents.slides) == {f"S{i}" for i in range(6)}
     assert contents.slides["S0"].image is None
     assert "S0" in contents.notes[0]
     chosen = find_contents(cohort_folder, Inputs(slides=cohort_folder / "slides"))
@@ -294,11 +281,6 @@ def test_a_folder_that_cannot_be_listed_is_noted(tmp_path, monkeypatch):
     assert str(tmp_path / "locked") in contents.notes[0]
 
 
-def test_hidden_files_are_no_slides(cohort_folder):
-    shutil.copy(cohort_folder / "slides" / "S0.tif", cohort_folder / ".S8.tif")
-    assert set(find_contents(cohort_folder).slides) == {f"S{i}" for i in range(6)}
-
-
 # --- links out of the opened folders ---------------------------------------------------------------------------------
 
 
@@ -307,68 +289,44 @@ def replace_by_link(file: Path, outside: Path) -> None:
     file.symlink_to(file.rename(outside / file.name))
 
 
-@pytest.mark.parametrize(("file", "kept"), [("features/S5.h5", False), ("slides/S0.tif", True)])
-def test_a_link_out_of_the_folder_is_left_out_and_noted(cohort_folder, outside, file, kept):
+OUTSIDE = {  # file that is a link out of the folder -> what is left of it
+    "features/S5.h5": lambda contents: contents.slides.get("S5"),
+    "slides/S0.tif": lambda contents: contents.slides["S0"].image,
+    "contours_geojson/S0.geojson": lambda contents: contents.slides["S0"].contours,
+    "atlas/atlas.json": lambda contents: contents.artefacts.get("atlas"),
+    "prototypes.safetensors": lambda contents: contents.prototypes,
+    "cohort.csv": lambda contents: contents.table,
+    "slides.h5ad": lambda contents: contents.embeddings,
+}
+
+
+@pytest.mark.parametrize("file", OUTSIDE)
+def test_a_link_out_of_the_folder_is_left_out_and_noted_unless_it_is_allowed(cohort_folder, outside, file):
+    if not (cohort_folder / file).exists():
+        (cohort_folder / file).parent.mkdir()
+        (cohort_folder / file).write_text("{}")
+    assert OUTSIDE[file](find_contents(cohort_folder))
     replace_by_link(cohort_folder / file, outside)
     contents = find_contents(cohort_folder)
-    slide = contents.slides.get(Path(file).stem)
-    assert (slide is not None) == kept
-    assert not kept or slide.image is None
+    assert not OUTSIDE[file](contents)
     assert f"--allow-folder {outside}" in " ".join(contents.notes)
     allowed = find_contents(cohort_folder, Inputs(allow_folders=(outside,)))
-    assert cohort_folder / file in allowed.slides[Path(file).stem].files
+    assert OUTSIDE[file](allowed)
     assert allowed.notes == ()
 
 
-def test_an_explicit_slide_may_be_a_link(cohort_folder, outside):
+def test_folders_and_names_behind_links_are_not_used_and_a_link_onto_itself_hides_nothing(cohort_folder, outside):
+    (cohort_folder / "features" / "loop").symlink_to("loop")
+    shutil.copy(cohort_folder / "features" / "S0.h5", outside / "S9.h5")
+    (cohort_folder / "more").symlink_to(outside, target_is_directory=True)
     link = cohort_folder / "slides" / "S0.tif"
     replace_by_link(link, outside)
-    assert find_contents(link).slides["S0"].image == link
-
-
-@pytest.mark.parametrize("file", ["prototypes.safetensors", "cohort.csv", "slides.h5ad"])
-def test_prototypes_tables_and_embeddings_behind_a_link_are_left_out(cohort_folder, outside, file):
-    replace_by_link(cohort_folder / file, outside)
-    contents = find_contents(cohort_folder)
-    left_out = {"prototypes.safetensors": "prototypes", "cohort.csv": "table", "slides.h5ad": "embeddings"}
-    assert not getattr(contents, left_out[file])
-    assert contents.notes
-
-
-def test_a_link_onto_itself_hides_no_other_file(cohort_folder):
-    (cohort_folder / "features" / "loop").symlink_to("loop")
     assert len(find_contents(cohort_folder).slides) == 6
-
-
-def test_contours_behind_a_link_are_left_out(cohort_folder, outside):
-    file = cohort_folder / "contours_geojson" / "S0.geojson"
-    file.parent.mkdir()
-    file.write_text('{"type": "FeatureCollection", "features": []}')
-    assert find_contents(cohort_folder).slides["S0"].contours == file
-    replace_by_link(file, outside)
-    assert find_contents(cohort_folder).slides["S0"].contours is None
-
-
-def test_a_folder_of_results_with_a_link_in_it_is_left_out(cohort_folder, outside):
-    atlas = cohort_folder / "atlas"
-    atlas.mkdir()
-    (atlas / "atlas.json").write_text("{}")
-    assert find_contents(cohort_folder).artefacts["atlas"] == (atlas,)
-    (atlas / "exemplars.csv").symlink_to(outside / "secret.txt")
-    assert "atlas" not in find_contents(cohort_folder).artefacts
-
-
-def test_names_are_never_written_through_a_link(cohort_folder, outside):
-    replace_by_link(cohort_folder / "names.yaml", outside)
+    assert find_contents(link).slides["S0"].image == link  # an explicit one may be a link
+    replace_by_link(cohort_folder / "names.yaml", outside)  # it would be written
     with pytest.raises(InputError, match="names"):
         find_contents(cohort_folder)
     assert find_contents(cohort_folder, Inputs(names=cohort_folder / "names.yaml")).names.name == "names.yaml"
-
-
-def test_a_linked_folder_is_not_entered(cohort_folder, outside):
-    shutil.copy(cohort_folder / "features" / "S0.h5", outside / "S9.h5")
-    (cohort_folder / "more").symlink_to(outside, target_is_directory=True)
-    assert "S9" not in find_contents(cohort_folder).slides
 
 
 @pytest.mark.parametrize("file", ["features/S0.h5", "slides/S0.tif"])

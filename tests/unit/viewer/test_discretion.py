@@ -74,7 +74,7 @@ def test_no_answer_holds_the_folder_of_damaged_files(cohort_folder, outside):
     paths += [path.replace("S0", name) for path in paths for name in ("S1", "S2")]
     answers = [guest.get(path).data for path in paths]
     answers += [guest.get(path, headers={"Accept": "text/html"}).data for path in paths]
-    answers += [guest.post("/api/names", json={"version": "", "prototype": 0, "name": "a"}, headers=OWN).data]
+    answers += [guest.post("/api/names", json={"seen": {}, "prototype": 0, "name": "a"}, headers=OWN).data]
     assert any(b"S0.tif" in answer for answer in answers)
     assert any(b"far.h5" in answer for answer in answers)
     assert [answer for answer in answers if bytes(cohort_folder.parent) in answer] == []

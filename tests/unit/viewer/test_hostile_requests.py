@@ -22,10 +22,10 @@ def test_no_route_reads_anything_outside_the_opened_folders_whatever_its_paramet
     assert tried > 500
 
 
-FIELDS = ("prototype", "name", "note", "group", "colour", "version", "set", "slides", "path")
+FIELDS = ("prototype", "name", "note", "group", "colour", "seen", "set", "slides", "path")
 BODIES = (
     *(dict.fromkeys(FIELDS, value) for value in HOSTILE),
-    {"prototype": 0, "name": "../outside/x", "version": "../outside/x", "path": "/etc/passwd", "file": "../outside/x"},
+    {"prototype": 0, "name": "../outside/x", "seen": {}, "path": "/etc/passwd", "file": "../outside/x"},
     {"prototype": [[[]]], "slides": {"a": 1}, "a": None, "b": 1e308},
     [],
     "text",

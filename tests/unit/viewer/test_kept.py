@@ -19,13 +19,23 @@ def fail() -> None:
     raise InputError("no")
 
 
-def test_errors_are_not_kept():
-    cache = LruCache(4)
-    for number in range(100):
+def test_values_are_replaced_by_version_and_bounded_by_weight_and_errors_are_not_kept():
+    cache = LruCache(10, weigh=int)
+    for _ in range(100):
         with pytest.raises(InputError):
-            cache.get(number, fail)
-    assert len(cache) == 0
-    assert cache.get(7, lambda: "yes") == "yes"
+            cache.get(7, fail)
+    assert (len(cache), cache.get(7, lambda: 4, version=1)) == (0, 4)
+    assert cache.get(7, lambda: 3, version=1) == 4
+    assert cache.get(7, lambda: 3, version=2) == 3
+    cache.get(8, lambda: 5)
+    cache.get(9, lambda: 6)  # 7 and 8 go, the value used last stays whatever it weighs
+    assert len(cache) == 1
+    cache.get(9, fail)
+    cache.get(99, lambda: 99)
+    cache.drop(9)
+    assert len(cache) == 1
+    cache.clear()
+    assert (len(cache), cache._weight) == (0, 0)
 
 
 def test_a_value_is_made_once_for_many_threads_and_all_of_them_get_its_error():
@@ -48,29 +58,6 @@ def test_a_value_is_made_once_for_many_threads_and_all_of_them_get_its_error():
         go_on.set()
         assert {one.result(60) for one in answers} == {"damaged"}
     assert len(made) < 8  # those that came too late try again, the others do not
-
-
-def test_another_version_replaces_the_value():
-    cache = LruCache(4)
-    assert cache.get("a", lambda: "old", version=1) == "old"
-    assert cache.get("a", lambda: "new", version=1) == "old"
-    assert cache.get("a", lambda: "new", version=2) == "new"
-    assert len(cache) == 1
-    cache.drop("a")
-    cache.drop("a")
-    assert len(cache) == 0
-
-
-def test_values_are_bounded_by_their_weight_and_the_last_one_stays():
-    cache = LruCache(10, weigh=int)
-    for number in (4, 5, 3):
-        cache.get(number, lambda number=number: number)
-    assert len(cache) == 2
-    cache.get(5, fail)
-    cache.get(99, lambda: 99)
-    assert len(cache) == 1
-    cache.clear()
-    assert (len(cache), cache._weight) == (0, 0)
 
 
 def many_slides(cohort_folder: Path, count: int) -> Contents:

@@ -11,7 +11,7 @@ from panther.errors import InputError
 from panther.explain.names import Naming, as_namings
 from panther.viewer import names as viewer_names
 from panther.viewer.contents import find_contents
-from panther.viewer.names import NEW, ConflictError, NamesBook
+from panther.viewer.names import ConflictError, NamesBook
 from panther.viewer.workbench import Workbench
 
 ORIGIN = {"Origin": "http://localhost"}
@@ -23,105 +23,92 @@ def book(tmp_path: Path) -> NamesBook:
     return NamesBook(tmp_path / "names.yaml", 4)
 
 
-def test_a_change_is_in_the_file_at_once_and_can_be_taken_back(book):
+def change(book: NamesBook, prototype: int, **fields: str) -> None:
+    """Change fields as they are at present."""
+    present = book.state().namings.get(prototype, Naming())
+    book.change(prototype, fields, {field: getattr(present, field) for field in fields})
+
+
+def test_a_change_is_in_the_file_at_once_and_can_be_undone(book, tmp_path):
     text = book.path.read_text()
-    book.change(book.state().version, 1, {"name": "nest", "note": "solid"})
+    change(book, 1, name="nest", note="solid")
     assert as_namings(book.path, 4)[1] == Naming("nest", "solid")
-    book.change(book.state().version, 1, {"colour": "#abc"})
+    change(book, 1, colour="#abc")
     assert book.next_undo == "colour of C1"
-    book.undo(book.state().version)
+    book.undo()
     assert as_namings(book.path, 4)[1] == Naming("nest", "solid")
-    book.undo(book.state().version)
+    book.undo()
     assert book.path.read_text() == text
     with pytest.raises(InputError, match="nothing to undo"):
-        book.undo(book.state().version)
+        book.undo()
+    new = NamesBook(tmp_path / "new" / "names.yaml", 2)
+    change(new, 0, name="fat")
+    assert as_namings(new.path, 2) == {0: Naming("fat")}
+    new.undo()
+    assert as_namings(new.path, 2) == {}
 
 
-def test_a_file_that_was_not_there_goes_again(tmp_path):
-    book = NamesBook(tmp_path / "new" / "names.yaml", 2)
-    assert book.state().version == NEW
-    book.change(NEW, 0, {"name": "fat"})
-    assert as_namings(book.path, 2) == {0: Naming("fat")}
-    book.undo(book.state().version)
-    assert not book.path.exists()
-
-
-def test_other_prototypes_and_fields_that_others_changed_are_kept(book):
-    seen = book.state().version
+def test_what_others_changed_is_kept_and_the_same_field_is_a_conflict(book):
     book.path.write_text("# theirs\nC0: {name: stroma, note: loose}\nC1: tumour nest\nC2: fat\n")
-    book.change(seen, 0, {"name": "capsule"})
-    book.change(seen, 3, {"group": "glass"})
+    book.change(0, {"name": "capsule"}, {"name": "stroma"})
+    book.change(3, {"group": "glass"}, {"group": ""})
+    text = book.path.read_text()
+    assert text.startswith("# theirs\n")
     assert as_namings(book.path, 4) == {
-        0: Naming("capsule", "loose"),
-        1: Naming("tumour nest"),
-        2: Naming("fat"),
-        3: Naming(group="glass"),
-    }
-    assert book.path.read_text().startswith("# theirs\n")
-
-
-def test_the_same_field_changed_elsewhere_is_a_conflict_and_nothing_is_written(book):
-    seen = book.state().version
-    book.path.write_text("C0: fibrous\n")
-    with pytest.raises(ConflictError, match="'fibrous'; yours, 'capsule'"):
-        book.change(seen, 0, {"name": "capsule"})
-    with pytest.raises(ConflictError, match="since this page was opened"):
-        book.change("never seen", 0, {"name": "capsule"})
-    assert book.path.read_text() == "C0: fibrous\n"
-    book.change(seen, 0, {"name": "fibrous"})  # both mean the same
-    assert book.next_undo == ""
+        0: Naming("capsule", "loose"), 1: Naming("tumour nest"), 2: Naming("fat"), 3: Naming(group="glass"),
+    }  # fmt: skip
+    with pytest.raises(ConflictError, match="'capsule'; yours, 'fibrous'"):
+        book.change(0, {"name": "fibrous"}, {"name": "stroma"})
+    book.change(0, {"name": "capsule"}, {"name": "stroma"})  # both mean the same
+    assert (book.path.read_text(), book.next_undo) == (text, "group of C3")
 
 
 def test_undo_leaves_what_others_changed(book):
-    book.change(book.state().version, 0, {"name": "capsule"})
-    seen = book.state().version
+    change(book, 0, name="capsule")
     book.path.write_text(book.path.read_text() + "C3: fat\n")
-    with pytest.raises(ConflictError, match="changed meanwhile"):
-        book.undo(seen)
-    book.undo(book.state().version)
+    book.undo()
     assert as_namings(book.path, 4) == {0: Naming("stroma"), 1: Naming("tumour nest"), 3: Naming("fat")}
-    book.change(book.state().version, 0, {"name": "capsule"})
+    change(book, 0, name="capsule")
     book.path.write_text("C0: fibrous\n")
     with pytest.raises(ConflictError, match="that change stays"):
-        book.undo(book.state().version)
+        book.undo()
     assert book.path.read_text() == "C0: fibrous\n"
 
 
 def test_two_sessions_may_change_one_file_at_the_same_time(book):
-    def change(first: int) -> None:
+    def rename(first: int) -> None:
         session = NamesBook(book.path, 100)
         for prototype in range(first, first + 6):
-            session.change(session.state().version, prototype, {"name": f"n{prototype}"})
+            change(session, prototype, name=f"n{prototype}")
 
     with ThreadPoolExecutor(2) as threads:
-        list(threads.map(change, (0, 10)))
+        list(threads.map(rename, (2, 10)))
     namings = as_namings(book.path, 100)
-    assert {c: namings[c].name for c in (*range(6), *range(10, 16))} == {
-        c: f"n{c}" for c in (*range(6), *range(10, 16))
-    }
+    numbers = (*range(2, 8), *range(10, 16))
+    assert {c: namings[c].name for c in numbers} == {c: f"n{c}" for c in numbers}
     assert [file.name for file in book.path.parent.iterdir()] == ["names.yaml"]
 
 
 def test_wrong_changes_are_refused(book):
     with pytest.raises(InputError, match="colour"):
-        book.change(book.state().version, 0, {"colour": "red"})
+        change(book, 0, colour="red")
     with pytest.raises(InputError, match="no prototype C4"):
-        book.change(book.state().version, 4, {"name": "a"})
+        change(book, 4, name="a")
 
 
 def test_a_damaged_file_is_never_written(book):
     book.path.write_text("C9: far\n")
     assert "C9" in book.state().problem
     with pytest.raises(InputError, match="C9"):
-        book.change(book.state().version, 0, {"name": "a"})
+        change(book, 0, name="a")
     assert book.path.read_text() == "C9: far\n"
 
 
 def test_where_nothing_can_be_written_nothing_is_lost(book, monkeypatch, tmp_path):
-    text, version = book.path.read_text(), book.state().version
+    text = book.path.read_text()
     book.path.chmod(0o444)
     with pytest.raises(InputError, match="read-only"):
-        book.change(version, 0, {"name": "a"})
+        change(book, 0, name="a")
     book.path.chmod(0o644)
 
     def full(*_: object) -> None:
@@ -130,24 +117,25 @@ def test_where_nothing_can_be_written_nothing_is_lost(book, monkeypatch, tmp_pat
     with monkeypatch.context() as patched:
         patched.setattr(Path, "write_text", lambda *_, **__: full())
         with pytest.raises(InputError, match="No space left"):
-            book.change(version, 0, {"name": "a"})
+            change(book, 0, name="a")
     monkeypatch.setattr(viewer_names, "write_text", full)
     with pytest.raises(InputError, match="No space left"):
-        book.change(version, 0, {"name": "a"})
+        change(book, 0, name="a")
     assert (book.path.read_text(), book.next_undo) == (text, "")
     assert [file.name for file in tmp_path.iterdir()] == ["names.yaml"]
     linked = NamesBook(tmp_path / "link.yaml", 4)
     linked.path.symlink_to(book.path)
     with pytest.raises(InputError, match="is a link"):
-        linked.change(linked.state().version, 0, {"name": "a"})
+        change(linked, 0, name="a")
 
 
 def test_names_through_the_routes(client: FlaskClient, cohort_folder: Path):
-    found = client.get("/api/names").get_json()
-    assert [one["title"] for one in found["prototypes"]] == ["C0 stroma", "C1 tumour nest", "C2"]
-    assert found["can_undo"] is False
+    state = client.get("/api/names").get_json()
+    assert [one["title"] for one in state["prototypes"]] == ["C0 stroma", "C1 tumour nest", "C2"]
+    assert state["can_undo"] is False
     hostile = "<script>alert(1)</script>\n\x00: # '"
-    body = {"version": found["version"], "prototype": 2, "name": hostile, "colour": "#010203", "group": "x"}
+    seen = dict.fromkeys(("name", "colour", "group"), "")
+    body = {"seen": seen, "prototype": 2, "name": hostile, "colour": "#010203", "group": "x"}
     answer = client.post("/api/names", json=body, headers=ORIGIN)
     assert answer.status_code == 200
     row = answer.get_json()["prototypes"][2]
@@ -157,14 +145,14 @@ def test_names_through_the_routes(client: FlaskClient, cohort_folder: Path):
     assert stale.status_code == 409
     assert "yours, 'other'" in stale.get_json()["error"]
     assert stale.get_json()["prototypes"][2]["name"] == row["name"]
-    undone = client.post("/api/names/undo", json={"version": answer.get_json()["version"]}, headers=ORIGIN)
+    undone = client.post("/api/names/undo", json={}, headers=ORIGIN)
     assert undone.get_json()["prototypes"][2]["title"] == "C2"
 
 
 def test_a_wrong_body_is_refused_and_nothing_is_written(client: FlaskClient, cohort_folder: Path):
     before = (cohort_folder / "names.yaml").read_bytes()
     fields = {"set": "else"}, {"path": "x"}, {"name": 3}, {"name": "a" * 201}, {"colour": "red"}
-    bodies = [{"version": "", "prototype": 0, "name": "a"} | wrong for wrong in fields]
+    bodies = [{"seen": {"name": "b"}, "prototype": 0, "name": "a"} | wrong for wrong in fields]
     for body in ([], {}, {"prototype": "C1"}, {"prototype": True, "name": "a"}, *bodies):
         answer = client.post("/api/names", json=body, headers=ORIGIN)
         assert answer.status_code in (404, 409, 422), body

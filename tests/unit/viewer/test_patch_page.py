@@ -5,7 +5,6 @@ import socket
 import threading
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import h5py
@@ -13,12 +12,11 @@ import numpy as np
 import pytest
 
 import panther
-from panther.engine import open_executor
 from panther.viewer.contents import find_contents
 from panther.viewer.pages import patch as patch_page
-from panther.viewer.pages.patch import Turns, search, searched_patch
+from panther.viewer.pages.patch import search
 from panther.viewer.serve import Viewer
-from panther.viewer.workbench import BusyError, Workbench
+from panther.viewer.workbench import Workbench
 from viewer.asking import entered
 
 
@@ -141,22 +139,6 @@ def test_progress_comes_line_by_line_and_the_last_line_is_the_answer(client):
     assert len(lines[-1]["patches"]) == 12
 
 
-def test_the_same_patches_from_worker_processes(client, cohort_folder):
-    with open_executor(2) as executor:
-        apart = answer_of(entered(Workbench(find_contents(cohort_folder), executor=executor)), "where=cohort&k=30")
-    assert apart["patches"] == answer_of(client, "where=cohort&k=30")["patches"]
-
-
-def test_closing_the_iterator_stops_the_search(bench, monkeypatch):
-    searched = []
-    monkeypatch.setattr(patch_page, "search_slide", lambda ref, query: searched.append(ref.sample) or [])
-    states = search(bench, searched_patch(bench, "S0", 7, 3), list(bench.contents.slides.values()))
-    while next(states).done < 2:
-        pass
-    states.close()
-    assert searched == ["S0", "S1"]
-
-
 def test_a_browser_that_goes_away_stops_its_search(cohort_folder, monkeypatch):
     searched, begun, ended = [], threading.Event(), threading.Event()
 
@@ -185,27 +167,16 @@ def test_a_browser_that_goes_away_stops_its_search(cohort_folder, monkeypatch):
     assert len(searched) < 6
 
 
-def test_few_searches_run_at_a_time_and_few_wait():
-    turns, go = Turns(at_once=1, waiting=1, patience=30), threading.Event()
-
-    def search():
-        with turns.take():
-            return go.wait(10)
-
-    with ThreadPoolExecutor(2) as threads:
-        searches = [threads.submit(search) for _ in range(2)]
-        while turns._inside._value:  # until the second one waits
-            time.sleep(0.01)
-        with pytest.raises(BusyError), turns.take():
-            pass
-        go.set()
-        assert [search.result(10) for search in searches] == [True, True]
-    with turns.take():
-        pass
-
-
-def test_a_search_without_a_turn_is_refused(bench, monkeypatch):
-    monkeypatch.setattr("panther.viewer.pages.patch.Turns", lambda: Turns(at_once=0, waiting=1, patience=0.01))
+def test_a_search_beside_too_many_others_is_refused(bench, monkeypatch):
+    monkeypatch.setattr(patch_page, "AT_ONCE", 0)
     answer = entered(bench).get("/api/slides/S0/patches/7/similar")
     assert answer.status_code == 503
     assert "try again" in answer.get_json()["error"]
+
+
+def test_a_search_gives_its_place_to_the_next_one_also_when_it_fails(bench, monkeypatch):
+    monkeypatch.setattr(patch_page, "AT_ONCE", 1)
+    client = entered(bench)
+    for _ in range(2):
+        assert client.get("/api/slides/S0/patches/99999/similar").status_code == 422
+        assert len(answer_of(client, "k=3")["patches"]) == 3

@@ -12,7 +12,6 @@ import pytest
 from flask.testing import FlaskClient
 
 import panther
-from commands import invoke
 from panther.viewer.contents import find_contents
 from panther.viewer.gallery import Gallery, gallery_of
 from panther.viewer.workbench import Workbench
@@ -148,21 +147,6 @@ def test_contributions_of_an_attribution_are_shown_with_their_ranks(cohort_folde
     client = entered(cohort_folder)
     found = asked(client, "/api/prototypes/1")["predicts"]["rows"]
     assert found == [{"from": "attribution", "output": "a", "mean": -2.0, "size": 2.0, "rank": 2, "of": 3}]
-
-
-def test_a_name_from_the_page_is_on_the_map_of_the_command(client: FlaskClient, cohort_folder: Path, tmp_path: Path):
-    version = client.get("/api/names").get_json()["version"]
-    body = {"version": version, "prototype": 1, "name": "nest <b>", "colour": "#010203"}
-    assert client.post("/api/names", json=body, headers={"Origin": "http://localhost"}).status_code == 200
-    here, out = cohort_folder, tmp_path / "out"
-    files = [here / "features" / "S0.h5", "-p", here / "prototypes.safetensors", "--slides", here / "slides" / "S0.tif"]
-    arguments = ["map", *files, "--names", here / "names.yaml", "--formats", "geojson,svg", "-o", out]
-    result = invoke(*arguments)
-    assert result.exit_code == 0, result.output
-    regions = json.loads((out / "S0.geojson").read_text())["features"]
-    classes = {tuple(one["properties"]["classification"]["color"]): one["properties"]["classification"]["name"] for one in regions}  # fmt: skip
-    assert classes[1, 2, 3] == "C1 nest <b>"
-    assert "#010203" in (out / "S0.map.svg").read_text()
 
 
 def test_pictures_of_exemplars_are_those_of_their_patches(client: FlaskClient):

@@ -1,7 +1,8 @@
-"""Addresses of the viewer: below a hub, and behind proxies that remove the prefix or keep it."""
+"""Addresses of the viewer: for other machines, below a hub, and behind proxies that remove the prefix or keep it."""
 
 import http.client
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from panther.viewer.address import PREFIX, PUBLIC, ListenConfig
+from panther.viewer.address import PREFIX, PUBLIC, ListenConfig, is_everywhere
 from panther.viewer.serve import Viewer
 from viewer.asking import Browser
 
@@ -42,11 +43,35 @@ def test_the_address_follows_from_host_prefix_and_hub(monkeypatch, where, enviro
     assert f"{where.origin(9)}{where.path(9)}/" == expected
 
 
+@pytest.mark.parametrize("name", ["node7.lab.org", "localhost.localdomain"])
+def test_the_address_for_other_machines_has_the_name_of_this_one(monkeypatch, name):
+    monkeypatch.setattr(socket, "gethostname", lambda: name.partition(".")[0])
+    monkeypatch.setattr(socket, "getfqdn", lambda: name)
+    for host in ("0.0.0.0", "::", "0:0:0:0:0:0:0:0"):
+        assert ListenConfig(host).elsewhere(80) == ("http://node7.lab.org:80" if name.startswith("node7") else "")
+    assert not any(ListenConfig(host).elsewhere(80) for host in ("127.0.0.1", "::1", "10.1.2.3", "localhost", "lab"))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "127.0.0.1"])
+def test_requests_may_use_the_names_of_the_machine_and_where_it_listens_everywhere_any_number(bench, host):
+    with Viewer(bench, ListenConfig(host)) as viewer:
+        base = f"http://127.0.0.1:{viewer.port}/"  # a socket of :: receives both kinds of addresses
+        address = f"{base}?token={viewer.guard.token}"
+        for name in ("10.20.30.40", "[2001:db8::7]"):
+            assert (Browser().get(address, Host=f"{name}:{viewer.port}").status == 200) is is_everywhere(host)
+            assert (Browser().get(address, Host=socket.gethostname()).status == 200) is is_everywhere(host)
+        assert Browser().get(address, Host="localhost").status == 200
+        for name in ("evil.example", "10.20.30.40.evil.example", "2130706433", "1.2.3", ""):
+            assert Browser().get(address, Host=name).status == 403
+        assert Browser().get(f"{base}api/contents", Host="10.20.30.40").status == 403  # a number is no token
+
+
 def test_the_name_of_the_hub_is_known_from_its_environment(monkeypatch, bench):
     monkeypatch.setenv(PREFIX, HUB[PREFIX])
     monkeypatch.setenv(PUBLIC, HUB[PUBLIC])
     with Viewer(bench) as viewer:
         assert viewer.address.startswith("https://hub.lab.org/user/me/proxy/")
+        assert f'src="/user/me/proxy/{viewer.port}/?token=' in viewer._repr_html_()
         here = f"http://127.0.0.1:{viewer.port}{urlsplit(viewer.address).path}?token={viewer.guard.token}"
         assert Browser().get(here, Host="hub.lab.org").status == 200
         assert Browser().get(here, Host="evil.example").status == 403
@@ -113,7 +138,7 @@ def test_the_viewer_works_behind_a_proxy_that_removes_the_prefix_and_one_that_do
             if script != "#":
                 assert browser.get(f"{base}{script}").status == 200, script  # relative, so below the prefix
         assert len(browser.get(f"{base}api/contents").json["slides"]) == 6
-        changed = browser.post(f"{base}api/names", {"version": "x", "prototype": 0, "name": "y"})
+        changed = browser.post(f"{base}api/names", {"seen": {}, "prototype": 0, "name": "y"})
         assert changed.status not in (403, 404)
 
 

@@ -1,8 +1,6 @@
 """Access: every route of the application, also those that are added later, is requested by clients without a session."""
 
 import http.client
-import re
-import socket
 from urllib.parse import urlsplit
 
 import pytest
@@ -10,9 +8,7 @@ import pytest
 import panther
 from panther.errors import InputError
 from panther.viewer.address import ListenConfig
-from panther.viewer.guard import HEADERS, LARGEST, Guard, known_hosts
-from panther.viewer.server import make_app
-from viewer.asking import Browser
+from panther.viewer.guard import HEADERS, LARGEST, Guard
 from viewer.attacks import OWN, address, refused, routes
 
 
@@ -41,18 +37,10 @@ def test_the_token_counts_at_the_front_page_only_and_never_for_a_change(stranger
     assert stranger.post("/api/names", query_string={"token": guard.token}, json={}, headers=OWN).status_code == 403
 
 
-HOSTS = [
-    "evil.example",
-    "127.0.0.1.evil.example",
-    "localhost@evil.example",
-    "localhost#.evil",
-    "evil:80",
-    "[::1",
-    "localhost:80:80",
-]
+HOSTS = ("evil.example", "127.0.0.1.evil.example", "localhost@evil.example", "localhost#.evil", "evil:80", "[::1", "localhost:80:80", "")  # fmt: skip
 
 
-@pytest.mark.parametrize("host", [*HOSTS, ""])
+@pytest.mark.parametrize("host", HOSTS)
 def test_another_host_name_is_refused_even_with_the_cookie(guest, guard, host):
     for path in ("/", "/api/contents", f"/?token={guard.token}"):
         response = guest.get(path, headers={"Host": host})
@@ -66,24 +54,18 @@ def test_the_names_of_this_machine_are_known(app, guard, host):
     assert client.get(f"/?token={guard.token}", headers={"Host": host}).status_code == 200
 
 
-def test_a_server_for_other_machines_knows_the_names_of_its_own():
-    assert known_hosts("127.0.0.1") == {"localhost", "127.0.0.1", "::1"}
-    assert socket.gethostname().lower() in known_hosts("0.0.0.0")
-    assert {"10.1.2.3", socket.gethostname().lower()} <= known_hosts("10.1.2.3")
-    assert "hub.lab" in known_hosts("127.0.0.1", ["Hub.LAB"])
-
-
-ORIGINS = [
+ORIGINS = (
     "http://evil.example",
     "http://localhost:8888",
     "https://localhost.evil.example",
     "null",
     "http://[",
     "file://",
-]
+    "",
+)
 
 
-@pytest.mark.parametrize("origin", [*ORIGINS, ""])
+@pytest.mark.parametrize("origin", ORIGINS)
 def test_another_origin_is_refused_for_reading_and_for_writing(guest, origin):
     assert guest.get("/api/contents", headers={"Origin": origin}).status_code == 403
     assert guest.post("/api/names", json={}, headers={"Origin": origin}).status_code == 403
@@ -95,14 +77,6 @@ def test_a_change_needs_cookie_origin_and_json(app, guest, stranger):
     assert guest.post("/api/names", json={}).status_code == 403
     assert guest.post("/api/names", data={"a": "b"}, headers=OWN).status_code == 403
     assert guest.post("/api/names", data="{}", headers=OWN, content_type="text/plain").status_code == 403
-
-
-def test_behind_a_proxy_with_another_name_the_pages_origin_is_that_name(bench):
-    guard = Guard(known_hosts("127.0.0.1", ("hub.lab",)), frozenset({"hub.lab"}))
-    client = make_app(bench, guard).test_client()
-    client.get(f"/?token={guard.token}")
-    assert client.get("/api/contents", headers={"Origin": "https://hub.lab"}).status_code == 200
-    assert client.get("/api/contents", headers={"Origin": "https://other.lab"}).status_code == 403
 
 
 @pytest.mark.parametrize("method", ["TRACE", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT", "PROPFIND"])
@@ -142,12 +116,6 @@ def test_every_answer_forbids_scripts_of_others_frames_of_others_and_guessing_of
             assert not names & {"Server", "X-Powered-By", "Access-Control-Allow-Origin"}
 
 
-def test_pages_have_no_inline_script(guest):
-    for name in ("index.html", "enter.html"):
-        page = guest.get(f"/static/{name}").text
-        assert not re.search(r"<script(?![^>]*\bsrc=\"[\w./-]+\")|\son\w+=|javascript:|https?://", page)
-
-
 def test_a_body_larger_than_any_lasso_is_refused(guest, viewer):
     big = b'{"name": "' + b"x" * LARGEST + b'"}'
     response = guest.post("/api/names", data=big, headers=OWN, content_type="application/json")
@@ -160,7 +128,7 @@ def test_a_body_larger_than_any_lasso_is_refused(guest, viewer):
     connection.close()
 
 
-def test_raw_paths_with_dots_lead_nowhere_on_the_real_server(viewer):
+def test_raw_paths_with_dots_lead_nowhere_on_the_real_server_which_does_not_name_itself(viewer):
     connection = http.client.HTTPConnection(urlsplit(viewer.address).netloc, timeout=20)
     for target in (
         "/../../etc/passwd",
@@ -174,14 +142,8 @@ def test_raw_paths_with_dots_lead_nowhere_on_the_real_server(viewer):
         response = connection.getresponse()
         assert b"root:" not in response.read()
         assert 300 < response.status < 500
+        assert response.headers["Server"] is None
     connection.close()
-
-
-def test_the_real_server_names_neither_itself_nor_its_version(viewer):
-    response = Browser().get(viewer.address.partition("?")[0])
-    assert response.status == 403
-    assert "flask" not in str(response.headers).lower()
-    assert response.headers["Server"] is None
 
 
 def test_errors_are_text_for_a_browser_and_json_for_a_script(stranger):

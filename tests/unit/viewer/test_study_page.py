@@ -55,7 +55,6 @@ def test_patients_have_the_prediction_of_each_method(class_study):
         assert one["probability"][0] == pytest.approx(mean[f"probability_{one['truth']}"], rel=1e-5)
         assert one["predicted"][0] == mean.idxmax().removeprefix("probability_")
         assert one["right"] == sum(name == one["truth"] for name in one["predicted"])
-        assert one["disagree"] == (len(set(one["predicted"])) > 1)
         number = int(one["patient"][1:])
         assert one["slides"] == [f"P{number:03d}-{s}" for s in range(2 if number % 3 == 0 else 1)]
     assert found["notes"] == []

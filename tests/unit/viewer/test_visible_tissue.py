@@ -85,16 +85,6 @@ def test_an_outline_lies_within_its_region_and_a_hatch_meets_at_the_border_of_ti
     assert 0.3 < (whole > 0).mean() < 0.45
 
 
-@pytest.mark.parametrize(("zero", "clear"), [(0.0, 0), (0.5, 127)])
-def test_values_are_transparent_at_zero_and_opacity_follows_them(zero, clear):
-    values = np.linspace(0, 1, 255)
-    shades = render.Colours.of_values(values, np.zeros((255, 3), np.uint8), np.ones(255, bool), zero)
-    alpha = shades.table[shades.codes[:-1], 3].astype(int)
-    assert alpha[clear] == 0
-    assert alpha[-1] == 255
-    assert (np.diff(np.abs(alpha[clear:])) >= 0).all()
-
-
 def test_one_tissue_has_one_colour():
     namings = {0: Naming("stroma"), 2: Naming("Stroma"), 3: Naming("tumour", colour="#112233"), 1: Naming("tumour")}
     shades = colours(namings, 5)

@@ -214,7 +214,6 @@ OUTPUTS: dict[str, Callable[[Any], ExplainedOutputs]] = {
     "ranking": lambda task: ExplainedOutputs(("risk",), nn.Identity()),
     "ordinal": lambda task: ExplainedOutputs(("score",), lambda logits: logits[:, :1]),  # larger: a higher grade
     "mse": lambda task: ExplainedOutputs(("value",), lambda logits: task.scale * logits),
-    "huber": lambda task: ExplainedOutputs(("value",), lambda logits: task.scale * logits),
     "binary-cross-entropy": lambda task: ExplainedOutputs(tuple(task.names), nn.Identity()),  # log-odds of each label
     "nll": lambda task: ExplainedOutputs(("risk",), lambda logits: risk_from_hazards(logits)[:, None], linear=False),
 }

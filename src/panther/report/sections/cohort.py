@@ -11,6 +11,7 @@ import yaml
 from panther.charts.display_names import column_titles
 from panther.charts.results import histogram, stacked, survival_curves
 from panther.cohort.covariates import COVARIATES
+from panther.errors import counted
 from panther.evaluation.survival_metrics import kaplan_meier
 from panther.report.checks import checks, overlaps
 from panther.report.data import Run, cohorts_of, has_label, observed, outcome_of, short
@@ -30,16 +31,8 @@ def cohort(material: Material) -> dict[str, Any]:
     columns, titles = [], column_titles(map(str, run.cohort.columns))
     for name, values in ((str(name), values) for name, values in run.cohort.items()):
         known = values[values != ""]
-        frequent = ", ".join(f"{value} ({n})" for value, n in known.value_counts().head(3).items())
-        columns.append(
-            [
-                name,
-                titles[name],
-                len(known),
-                known.nunique(),
-                frequent if known.nunique() <= 60 else f"e.g. {known.iloc[0]}",
-            ]
-        )
+        frequent = counted(known, 3) if known.nunique() <= 60 else f"e.g. {known.iloc[0]}"
+        columns.append([name, titles[name], len(known), known.nunique(), frequent])
     return {
         "outcome": OUTCOME_FIGURES[run.kind](run, cohorts_of(run)),
         "sites": _sites(run),

@@ -103,22 +103,22 @@ def _exemplar(material: Material, atlas: Artefact, row: dict[str, Any], name: st
 
 def mixtures(material: Material) -> dict[str, Any] | None:
     """Proportions of the atlas, else of the run; scatter plots of the embeddings."""
-    atlas, mixture, names = material.slides, material.mixtures, material.fold_names
+    atlas, mixture = material.slides, material.mixtures
     if mixture is None and atlas is None:
         return None
     weights, samples, titles = None, [], []
     if atlas is not None:
         weights, samples = atlas.weights, atlas.slides
         titles = [material.prototype(c) for c in range(weights.shape[1])]
-    elif mixture is not None and names is not None and mixture.weights is not None:
-        weights, samples = mixture.weights[:, names.order], list(mixture.samples)
-        titles = [names.name(c) for c in names.order]
+    elif mixture is not None and mixture.weights is not None:
+        weights, samples = mixture.weights, list(mixture.samples)
+        titles = [material.fold_prototype(c) for c in range(weights.shape[1])]
     shown = {}
     if weights is not None:
         units = atlas.patients if atlas is not None and material.run.study.task.level == "patient" else samples
         shown = {"heatmap": _heatmap(samples, weights, titles), "boxes": _boxes(material, units, weights, titles)}
     scatters = _scatters(material)
-    return {"weights": shown, "of_atlas": atlas is not None, "mixture": mixture, "names": names, "scatters": scatters}
+    return {"weights": shown, "of_atlas": atlas is not None, "mixture": mixture, "scatters": scatters}
 
 
 def sorted_rows(weights: np.ndarray) -> np.ndarray:
@@ -134,28 +134,22 @@ def _evenly(count: int, most: int) -> np.ndarray:
 def _heatmap(samples: Sequence[str], weights: np.ndarray, names: Sequence[str]) -> Figure:
     order = sorted_rows(weights)[_evenly(len(weights), MOST_SAMPLES)]
     some = f" {MOST_SAMPLES:,} of {len(samples):,} samples, evenly spaced." if len(order) < len(samples) else ""
-    text = f"π by sample and prototype.{some}"
+    text = f"Shares π by sample and prototype.{some}"
     mean = ", ".join(f"{name} {share:.0%}" for name, share in zip(names, weights.mean(0), strict=True))
     return Figure("weights", weights_heatmap(weights[order], [samples[i] for i in order], names), text, f"mean {mean}")
-
-
-def _columns(material: Material) -> list[str]:
-    """Columns to colour and group by, that of ``color_by`` first."""
-    chosen = [material.color_by] if material.color_by else []
-    return list(dict.fromkeys([*chosen, *describing_columns(material.run)]))
 
 
 def _boxes(material: Material, samples: Sequence[str], weights: np.ndarray, names: Sequence[str]) -> dict[str, Figure]:
     run, figures = material.run, {}
     titles = column_titles(map(str, run.cohort.columns))
-    for k, name in enumerate(_columns(material) if set(samples) & set(run.cohort.index) else ()):
+    for k, name in enumerate(describing_columns(run) if set(samples) & set(run.cohort.index) else ()):
         title, groups, numbers = titles[name], np.array(run.column(name, samples)), numeric(run.cohort[name])
         if numbers is not None:
             median = np.nanmedian(numbers)
             above = pd.to_numeric(groups, errors="coerce") > median
             halves = np.where(above, f"{title} above {median:.6g}", f"{title} at most {median:.6g}")
             groups = np.where(groups == "not known", groups, halves)
-        text = f"π by {title}."
+        text = f"Shares π by {title}."
         figures[title] = Figure(f"boxes-{k}", weights_boxes(weights, groups.tolist(), names), text)
     return figures
 
@@ -169,7 +163,7 @@ def _scatters(material: Material) -> dict[str, Figure]:
     samples = [mixture.samples[i] for i in rows]
     some = "" if len(rows) == len(mixture.samples) else f" {len(rows):,} of them are shown."
     for projection, (position, axes) in mixture.positions.items():
-        for k, name in enumerate(_columns(material)):
+        for k, name in enumerate(describing_columns(run)):
             numbers = numeric(run.cohort[name].reindex(samples).fillna(""))
             values = run.column(name, samples) if numbers is None else numbers
             text = f"{projection} of {len(mixture.samples):,} embeddings, by {titles[name]}.{some}"
@@ -288,7 +282,7 @@ def _survival_by_prototype(material: Material, artefact: Artefact) -> dict[str, 
 
 def diagnostics(material: Material) -> dict[str, Any]:
     """Effective number of prototypes, occupancy, site shift, failures."""
-    mixture, names = material.mixtures, material.fold_names
+    mixture = material.mixtures
     effective = occupancy = None
     if mixture is not None and mixture.used is not None:
         used = mixture.used
@@ -297,22 +291,21 @@ def diagnostics(material: Material) -> dict[str, Any]:
         effective = Figure("effective", histogram(used, "effective number of prototypes", 24), text)
     diagnosed = dict(mixture.prototypes.diagnostics) if mixture else {}
     share = diagnosed.get("occupancy_share")
-    if mixture is not None and names is not None and share:
-        order, title = names.order, "share of the training patches"
-        titles = {c: names.name(c) for c in order}
+    if mixture is not None and share:
+        titles = [material.fold_prototype(c) for c in range(len(share))]
         effective_number = diagnosed.get("effective_number", np.nan)
         text = f"Effective number {effective_number:.1f} of {len(share)}."
         distance, nearest = diagnosed["distance_to_nearest"], diagnosed["nearest"]
-        rows = [[titles[c], share[c], distance[c], titles.get(nearest[c], "")] for c in order]
-        chart = shares(list(titles.values()), [share[c] for c in order], [names.colour(c) for c in order], title)
+        rows = [[titles[c], share[c], distance[c], titles[nearest[c]]] for c in range(len(share))]
+        chart = shares(
+            titles, share, [material.fold_colour(c) for c in range(len(share))], "share of the training patches"
+        )
         header = ("prototype", "share", "distance to the nearest", "nearest")
         occupancy = Figure("occupancy", chart, text, header=header, rows=rows)
-    shown_before = material.slides is None and mixture is not None and mixture.weights is not None  # in Mixtures
     return {
         "effective": effective,
         "occupancy": occupancy,
         "mixture": mixture,
-        "names": None if shown_before else names,
         "shift": material.shift,
         "failures": list(material.run.record["failures"].values()),
     }

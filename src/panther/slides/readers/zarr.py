@@ -32,9 +32,9 @@ def _multiscales(root: Any) -> tuple[Any, Mapping[str, Any]] | None:
         if group is None:
             continue
         attributes = dict(group.attrs)
-        found = attributes.get("ome", attributes).get("multiscales")
-        if found:
-            return group, found[0]
+        multiscales = attributes.get("ome", attributes).get("multiscales")
+        if multiscales:
+            return group, multiscales[0]
     return None
 
 
@@ -50,34 +50,28 @@ class ZarrPixels:
         require_packages("slides", "zarr")
         import zarr
 
-        found = _multiscales(zarr.open_group(path, mode="r", use_consolidated=False))
-        if found is None:
-            raise InputError(
-                f"{path.name}: found a store without `multiscales`, expected an image of OME-Zarr 0.4 or 0.5"
-            )
-        group, image = found
+        image_group = _multiscales(zarr.open_group(path, mode="r", use_consolidated=False))
+        if image_group is None:
+            raise InputError(f"{path.name}: found no `multiscales`, expected an image of OME-Zarr 0.4 or 0.5")
+        group, image = image_group
         axes = [axis["name"] if isinstance(axis, Mapping) else axis for axis in image.get("axes", AXES)]
         if sorted(set(axes) - {"t", "z"}) != ["c", "x", "y"]:
             raise InputError(f"{path.name}: found axes {', '.join(axes)}, expected y, x and a channel c of RGB")
         self._axes = axes
         self._levels = [group[dataset["path"]] for dataset in image["datasets"]]
         for level in self._levels:
-            self._check(path, level)
+            sizes = dict(zip(axes, level.shape, strict=True))
+            others = {name: size for name, size in sizes.items() if name in "tz" and size != 1}
+            if level.dtype != np.uint8 or sizes["c"] not in COLOURS or others:
+                what = ", ".join(f"{name}={size}" for name, size in sizes.items())
+                expected = "expected 8-bit RGB of one plane and time"
+                raise InputError(f"{path.name}: found {level.dtype} pixels with {what}, {expected}")
         at_x, at_y = axes.index("x"), axes.index("y")
         self.level_dimensions = tuple((int(level.shape[at_x]), int(level.shape[at_y])) for level in self._levels)
         widths = [width for width, _ in self.level_dimensions]
         if widths != sorted(widths, reverse=True):
             raise InputError(f"{path.name}: found levels of widths {widths}, expected the finest first")
         self.properties = MappingProxyType(_properties(image, axes))
-
-    def _check(self, path: Path, level: Any) -> None:
-        sizes = dict(zip(self._axes, level.shape, strict=True))
-        others = {name: size for name, size in sizes.items() if name in "tz" and size != 1}
-        if level.dtype != np.uint8 or sizes["c"] not in COLOURS or others:
-            what = ", ".join(f"{name}={size}" for name, size in sizes.items())
-            raise InputError(
-                f"{path.name}: found {level.dtype} pixels with {what}, expected 8-bit RGB of one plane and time"
-            )
 
     def read(self, x: int, y: int, level: int, width: int, height: int) -> np.ndarray:
         """Pixels (height, width, 3)."""

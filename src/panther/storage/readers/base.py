@@ -5,7 +5,6 @@ A reader raises errors without the name of the file; `open_bag` adds it once.
 
 import errno
 import math
-import os
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -58,19 +57,13 @@ class FileContent:
         return h5py.File(self.path, "r") if is_h5 else None
 
     def dataset(self, name: str) -> Any:
-        """Dataset at the root of the HDF5 file, or None; looked up once for all readers."""
-        if name not in self._datasets:
-            self._datasets[name] = local_dataset(self.h5, name)
-        return self._datasets[name]
+        """Dataset at the root of the HDF5 file, or None."""
+        return local_dataset(self.h5, name)
 
     @cached_property
     def geometry(self) -> Any:
         """Attributes of `coords`, which may be a group."""
         return self.h5["coords"].attrs if "coords" in self.h5 else {}
-
-    @cached_property
-    def _datasets(self) -> dict[str, Any]:
-        return {}
 
     def close(self) -> None:
         """Close the HDF5 file if it was opened."""
@@ -109,7 +102,22 @@ def open_bag(path: Path | str, *, encoder_name: str | None = None, allow_mixed_r
     """
     path = Path(path)
     with error_context(path):
-        bag = _read_store(path, encoder_name) if is_store(path) else _read_file(path)
+        try:
+            with reading():
+                if is_store(path):
+                    from panther.storage.readers.wsidata import read_store
+
+                    bag = read_store(path, encoder_name)
+                else:
+                    bag = _read_file(path)
+        except (InputError, MemoryError):
+            raise
+        except BlockingIOError as error:  # HDF5 locks what it writes
+            raise InputError("another process is writing to it; wait until it has finished") from error
+        except Exception as error:  # a broken file may raise anything
+            if isinstance(error, OSError) and error.errno in NOT_THE_FILE:
+                raise InputError(f"cannot be read now ({error.strerror}); use fewer `workers=`") from error
+            raise InputError(f"the file is damaged ({first_sentence(error)}); extract its features again") from error
     return replace(bag, encoder=encoder_name or bag.encoder, allow_mixed_resolution=allow_mixed_resolution)
 
 
@@ -118,25 +126,8 @@ def is_store(path: Path) -> bool:
     return path.suffix.lower() == STORE and path.is_dir()
 
 
-def _read_store(path: Path, encoder_name: str | None) -> Bag:
-    from panther.storage.readers.wsidata import read_store
-
-    try:
-        with reading():
-            return read_store(path, encoder_name)
-    except (InputError, MemoryError):
-        raise
-    except Exception as error:  # a broken store may raise anything
-        raise InputError(f"the store is damaged ({first_sentence(error)}); write it again") from error
-
-
 def _read_file(path: Path) -> Bag:
     content = FileContent(path, first_bytes(path))
-    with reading():
-        return _read(content)
-
-
-def _read(content: FileContent) -> Bag:
     try:
         for entry in readers:
             bag = entry.value(content)
@@ -144,34 +135,15 @@ def _read(content: FileContent) -> Bag:
                 if bag.features.dtype not in NUMBERS or bag.dim == 0:
                     shape, dtype = tuple(bag.features.shape), bag.features.dtype
                     raise InputError(f"features are {shape} of {dtype}, expected floating-point numbers (N, d)")
-                return replace(bag, path=content.path, format=entry.name)
+                return replace(bag, path=path, format=entry.name)
         if content.h5 is not None:
-            raise _without_features(content.h5)
-    except (InputError, MemoryError):
-        raise
-    except BlockingIOError as error:  # HDF5 locks what it writes
-        raise InputError("another process is writing to it; wait until it has finished") from error
-    except Exception as error:  # a broken file may raise anything
-        if isinstance(error, OSError) and error.errno in NOT_THE_FILE:
-            raise InputError(f"cannot be read now ({error.strerror}); use fewer `workers=` and run again") from error
-        raise InputError(f"the file is damaged ({first_sentence(error)}); extract its features again") from error
+            names = sorted(content.h5)
+            is_coordinates = not {"features", "feats"} & set(names) and content.dataset("coords") is not None
+            problem = NotABagError if is_coordinates else InputError  # any other may be a damaged bag
+            raise problem(f"no dataset `features` or `feats` among {names}")
     finally:
         content.close()
-    raise InputError(f"{describe_unknown(content.head)}; expected one of the layouts {', '.join(readers.names())}")
-
-
-def _without_features(h5: Any) -> InputError:
-    """Error for a file without features: a file of coordinates is not a bag, any other may be a damaged one."""
-    import h5py
-
-    names = sorted(h5)
-    for name in ("features", "feats"):
-        if name in names:
-            what = "a broken link" if h5.get(name) is None else "a group"
-            return InputError(f"`{name}` is {what}, expected a dataset of numbers")
-    if isinstance(h5.get("coords"), h5py.Dataset):
-        return NotABagError(f"no dataset `features` or `feats` among {names}; coordinate files are not bags")
-    return InputError(f"no dataset `features` or `feats` among {names}; extract its features again")
+    raise InputError(f"begins with {content.head[:20]!r}, expected one of the layouts {', '.join(readers.names())}")
 
 
 def mapped(path: Path, dtype: np.dtype, offset: int, shape: tuple[int, ...]) -> Tensor:
@@ -211,27 +183,7 @@ def first_bytes(path: Path) -> bytes:
         with path.open("rb") as handle:
             head = handle.read(HEAD)
     except OSError as error:
-        if isinstance(error, FileNotFoundError) and path.is_symlink():
-            raise InputError(f"is a link to {os.readlink(path)}, which is not there") from error
         raise InputError(f"cannot be read ({error.strerror})") from error
     if not head:
         raise InputError("the file is empty (0 bytes); extract its features again")
     return head
-
-
-SIGNATURES = {  # in small letters: description
-    (b"version https://git-lfs",): "a pointer of Git LFS; fetch the features with `git lfs pull`",
-    (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"): "a plain pickle, which is never loaded; use numpy.save",
-    (b"\x1f\x8b",): "compressed with gzip; unpack it",
-    (b"<!doctype", b"<html", b"<?xml"): "a web page (HTML), as failed downloads leave it; download it again",
-}
-
-
-def describe_unknown(head: bytes) -> str:
-    """Description of a file that no reader recognises."""
-    if not any(head):
-        return "the file is filled with zeros, as by a transfer that broke off; copy it again"
-    if b"annex/objects" in head[:256]:
-        return "a pointer of git-annex; fetch the features with `git annex get`"
-    start = head.lstrip().lower()
-    return next((text for signs, text in SIGNATURES.items() if start.startswith(signs)), "no features found")

@@ -85,7 +85,9 @@ class Coordinates:
 
 
 @dataclass(frozen=True)
-class _Stored:
+class StoredRows:
+    """Rows of an array in a file, which is opened when they are first read."""
+
     path: Path
     name: str
     shape: tuple[int, int]
@@ -105,7 +107,7 @@ CHUNK_CACHE = 32 << 20  # bytes; a chunk that does not fit is unpacked again for
 
 
 @dataclass(frozen=True)
-class H5Rows(_Stored):
+class H5Rows(StoredRows):
     """Rows through h5py: compressed, or chunked across columns."""
 
     @cached_property
@@ -124,7 +126,7 @@ class H5Rows(_Stored):
 
 
 @dataclass(frozen=True)
-class ChunkedRows(_Stored):
+class ChunkedRows(StoredRows):
     """Rows of an uncompressed dataset chunked by rows (CLAM: one row per chunk), read at the offsets of the chunks.
 
     h5py looks up every chunk in a tree for every read, which costs as much as a whole EM step; here offsets are listed once and adjacent chunks

@@ -1,4 +1,4 @@
-"""Feature files that hold one array or named tensors, memory-mapped: NumPy, safetensors, and what torch saves (CLAM's pt_files, slideflow).
+"""Feature files that hold one array or named tensors, memory-mapped: NumPy, safetensors, and what torch saves (CLAM's pt_files).
 
 Torch's files are loaded with weights_only=True: a file is never executed.
 """
@@ -8,22 +8,13 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.lib import format as npy_format
 from torch import Tensor
 
 from panther.errors import InputError, NotABagError
 from panther.patches import spec_from
-from panther.storage.readers.base import (
-    FileContent,
-    as_matrix,
-    check_numbers,
-    describe_unknown,
-    first_bytes,
-    mapped,
-    readers,
-)
+from panther.storage.readers.base import FileContent, as_matrix, check_numbers, first_bytes, mapped, readers
 from panther.storage.tensors import kind_of
 from panther.types import Bag
 
@@ -75,22 +66,17 @@ def torch_file(file: FileContent) -> Bag | None:
     """A tensor, or a dictionary with `features` or `feats` and perhaps `coords`."""
     if not file.head.startswith((ZIP, LEGACY)):
         return None
-    if file.head.startswith(ZIP) and file.path.suffix.lower() == ".npz":
-        raise InputError("an archive of arrays (.npz), expected e.g. .npy: numpy.save or `panther.save_bag`")
     content = _load(file.path, file.head)
     coords = content.get("coords") if isinstance(content, dict) else None
-    features = as_matrix(_features(file.path, content), "the tensor")
     _check_size(file.path, coords)
-    if not isinstance(content, dict):
-        coords = _slideflow_locations(file.path, int(features.shape[0]))
-    return Bag(file.slide_id, features, coords)
+    return Bag(file.slide_id, as_matrix(_features(file.path, content), "the tensor"), coords)
 
 
 def load_tensor(path: Path) -> Tensor:
     """The tensor of a file, or `features` or `feats` of a dictionary, of whatever shape."""
     head = first_bytes(path)
     if not head.startswith((ZIP, LEGACY)):
-        raise InputError(f"{describe_unknown(head)}; expected a tensor saved by torch")
+        raise InputError(f"begins with {head[:20]!r}, expected a tensor saved by torch")
     return _features(path, _load(path, head))
 
 
@@ -120,18 +106,3 @@ def _check_size(path: Path, tensor: object) -> None:
     """A tensor may repeat one number a billion times (`expand`) in a file of a kilobyte."""
     if isinstance(tensor, Tensor) and tensor.numel() * tensor.element_size() > path.stat().st_size:
         raise InputError(f"declares a tensor {tuple(tensor.shape)}, but the file has {path.stat().st_size:,} bytes")
-
-
-def _slideflow_locations(path: Path, count: int) -> Tensor | None:
-    index = path.with_suffix(".index.npz")
-    if not index.is_file():
-        return None
-    try:
-        with zipfile.ZipFile(index) as archive:
-            unpacked = max(entry.file_size for entry in archive.infolist())
-        if unpacked > 64 * count + 4096:  # pairs of numbers
-            raise ValueError(f"{unpacked:,} bytes for {count:,} patches")
-        with index.open("rb") as handle:
-            return torch.from_numpy(np.load(handle, allow_pickle=False)["arr_0"].astype(np.int64))
-    except Exception as error:  # a broken archive may raise anything
-        raise InputError(f"{index}: no locations could be read ({error}), expected `arr_0` (N, 2)") from error

@@ -18,6 +18,7 @@ from panther.errors import InputError, NotABagError, listed
 from panther.machine import reading
 from panther.patches import same_encoder
 from panther.storage.readers.base import check_numbers
+from panther.storage.readers.h5 import StoredRows
 from panther.types import Bag, PatchSpec
 
 RECTANGLE = np.dtype([("order", "u1"), ("head", "<u4", 3), ("points", "<f8", (5, 2))])  # WKB, little endian
@@ -38,30 +39,16 @@ class StoredTable:
         return self.name.removesuffix(f"_{self.tiles}")
 
 
-@dataclass(frozen=True)
-class ZarrRows:
+class ZarrRows(StoredRows):
     """Rows (N, d) of an array, decoded when they are sliced."""
-
-    table: StoredTable
-    shape: tuple[int, int]
-    numpy_dtype: np.dtype
 
     @cached_property
     def _array(self) -> Any:
-        return _open(self.table.path)[f"tables/{self.table.name}/X"]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Type of the numbers as stored."""
-        return torch.from_numpy(np.empty(0, self.numpy_dtype)).dtype
+        return _open(self.path)[self.name]
 
     def __getitem__(self, rows: slice) -> Tensor:
         with reading():
             return torch.from_numpy(np.ascontiguousarray(self._array[rows]))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the open store."""
-        return {name: self.__dict__[name] for name in self.__dataclass_fields__}
 
 
 @dataclass(frozen=True)
@@ -75,7 +62,8 @@ class TilePlaces:
         root = _open(self.table.path)
         boxes = _boxes(self.table)
         origin = (root.attrs.get("slide_properties") or {}).get("bounds") or (0, 0)
-        ids = np.asarray(root[f"tables/{self.table.name}/obs/{_instance_key(root, self.table)}"][:])
+        key = root[f"tables/{self.table.name}"].attrs.get("instance_key", "tile_id")
+        ids = np.asarray(root[f"tables/{self.table.name}/obs/{key}"][:])
         missing = [int(tile) for tile in ids if int(tile) not in boxes]
         if missing:
             raise InputError(f"tile {missing[0]} of {self.table.name!r} is not in the shapes {self.table.tiles!r}")
@@ -93,8 +81,16 @@ def read_store(path: Path, encoder_name: str | None) -> Bag:
             else f"zarr with {listed(sorted(root), 4)}"
         )
         raise NotABagError(f"holds no tables of tile features; it is {what}")
-    table = _choose(tables_of(path, root), encoder_name)
-    array = root[f"tables/{table.name}/X"]
+    tables = tables_of(path, root)
+    if not tables:
+        raise NotABagError("holds no tables of tile features; extract them with lazyslide.tl.feature_extraction")
+    matching = [t for t in tables if encoder_name in (t.name, t.model) or same_encoder(t.model, encoder_name)]
+    if len(matching) != 1:
+        names = listed([table.name for table in tables], 6)
+        raise InputError(f"encoder_name: found tables {names}, expected the name of one of them")
+    (table,) = matching
+    name = f"tables/{table.name}/X"
+    array = root[name]
     if not hasattr(array, "shape"):
         raise InputError(f"the table {table.name!r} is sparse, expected features of tiles")
     check_numbers(f"the table {table.name!r}", array.dtype)
@@ -110,30 +106,19 @@ def read_store(path: Path, encoder_name: str | None) -> Bag:
         overlap=0 if not width or not stride else max(0, round(width - stride)),
         mpp_level0=slide.get("mpp"),
     )
-    rows = ZarrRows(table, (int(array.shape[0]), int(array.shape[1])), array.dtype)
+    rows = ZarrRows(path, name, (int(array.shape[0]), int(array.shape[1])), array.dtype)
     return Bag(path.stem, rows, places, geometry, table.model, "wsidata", path)
 
 
 def tables_of(path: Path, root: Any) -> list[StoredTable]:
     """Tables of tile features that panther did not write."""
-    found = []
+    tables = []
     for name, group in root["tables"].groups():
         region = group.attrs.get("region")
         tiles = region[0] if isinstance(region, list) and len(region) == 1 else region
         if isinstance(tiles, str) and tiles in root["shapes"] and not name.startswith(f"{WRITTEN}_"):
-            found.append(StoredTable(path, name, tiles))
-    return sorted(found, key=lambda table: table.name)
-
-
-def _choose(tables: list[StoredTable], encoder_name: str | None) -> StoredTable:
-    if not tables:
-        raise NotABagError("holds no tables of tile features; extract them with lazyslide.tl.feature_extraction")
-    matching = [t for t in tables if encoder_name in (t.name, t.model) or same_encoder(t.model, encoder_name)]
-    if len(matching) != 1:
-        raise InputError(
-            f"encoder_name: found tables {listed([t.name for t in tables], 6)}, expected the name of one of them"
-        )
-    return matching[0]
+            tables.append(StoredTable(path, name, tiles))
+    return sorted(tables, key=lambda table: table.name)
 
 
 def _boxes(table: StoredTable) -> dict[int, tuple[float, float, float]]:
@@ -153,10 +138,6 @@ def _boxes(table: StoredTable) -> dict[int, tuple[float, float, float]]:
     return {
         int(i): (x, y, width) for i, (x, y), width in zip(ids, low.tolist(), (high - low)[:, 0].tolist(), strict=True)
     }
-
-
-def _instance_key(root: Any, table: StoredTable) -> str:
-    return str(root[f"tables/{table.name}"].attrs.get("instance_key", "tile_id"))
 
 
 def _open(path: Path) -> Any:

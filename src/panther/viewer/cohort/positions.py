@@ -34,13 +34,7 @@ class Placed:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class Choice:
-    """A plane to choose."""
-
-    id: str
-    title: str
-    place: Callable[[], Placed]
+Place = Callable[[], Placed]
 
 
 class CohortPositions:
@@ -50,8 +44,8 @@ class CohortPositions:
         self._bench, self._shares = bench, shares
         self._planes: LruCache[Plane] = LruCache(PLANES_KEPT)
 
-    def choices(self, units: Units, set_name: str | None) -> tuple[list[Choice], list[str]]:
-        """Planes to choose from, and why some are missing."""
+    def choices(self, units: Units, set_name: str | None) -> tuple[dict[str, tuple[str, Place]], list[str]]:
+        """Planes to choose from, each with its title, and why some are missing."""
         notes: list[str] = []
         sources: dict[str, tuple[str, Callable[[str], Placed]]] = {}
         try:
@@ -71,11 +65,11 @@ class CohortPositions:
         if not sources and not notes:
             notes.append("No positions without embeddings or prototypes; `panther prototypes` fits some.")
         methods = METHODS if umap_installed() and len(units.names) >= FEWEST_UMAP else {"pca": METHODS["pca"]}
-        return [
-            Choice(f"{method}:{source}", f"{title} of {words}", partial(place, method))
+        return {
+            f"{method}:{source}": (f"{title} of {words}", partial(place, method))
             for method, title in methods.items()
             for source, (words, place) in sources.items()
-        ], notes
+        }, notes
 
     def _has_shares(self, set_name: str | None) -> bool:
         try:
@@ -89,7 +83,7 @@ class CohortPositions:
         patches = {slide: share.patches for slide, share in file.shares.items()}
         position, axes = self._planes.get(
             (method, "embeddings", units.level),
-            lambda: self._bench.compute_long(plane_of_file, path, slides, patches, method),
+            lambda: self._bench.compute(plane_of_file, path, slides, patches, method, is_long=True),
             version_of([path]),
         )
         notes = _left_out(units, chosen, "no embedding")
@@ -107,7 +101,7 @@ class CohortPositions:
         x = np.stack(list(pi.values()))
         position, axes = self._planes.get(
             (method, "pi", units.level, set_name),
-            lambda: self._bench.compute_long(PLANES[method], x),
+            lambda: self._bench.compute(PLANES[method], x, is_long=True),
             hash(x.tobytes()),
         )
         notes = _left_out(units, pi, "no shares")

@@ -1,6 +1,6 @@
 """Slides or patients of the cohort page: their columns of the table, shares of the prototypes and vectors.
 
-Functions that read embeddings or models run in worker processes, where a damaged file fails one request only.
+Functions that read embeddings run in worker processes, where a damaged file fails one request only.
 """
 
 from collections import defaultdict
@@ -15,15 +15,12 @@ import numpy as np
 from panther.errors import InputError
 from panther.explain.projection import Plane, principal_components, umap
 from panther.explain.shares import pooled
-from panther.models.model import load_model, read_about
-from panther.models.predict import predict_bags
-from panther.models.tasks import tasks
 from panther.report.data import numeric
 from panther.storage.clinical import ClinicalTable
 from panther.storage.embeddings import read_vectors, read_weights
 from panther.storage.tables import is_missing
 from panther.store import version_of
-from panther.viewer.contents import Contents, SlideEntry
+from panther.viewer.contents import Contents
 from panther.viewer.gallery import gallery_of
 from panther.viewer.workbench import InProgressError, LruCache, Workbench
 
@@ -32,7 +29,6 @@ Kind = Literal["category", "number"]
 LEVELS = ("slides", "patients")
 SEVERAL = "several"  # value of a patient with different values on its slides
 MOST_CATEGORIES = 10  # different numbers of a large cohort; more are a scale
-RISK, VALUE = "risk", "value"
 PLANES = {"pca": principal_components, "umap": umap}
 
 
@@ -69,14 +65,6 @@ class EmbeddingsFile(NamedTuple):
     damaged: list[str]  # with NaN or infinity
     prototypes_hash: str | None
     shares: dict[str, Share]  # empty if the file has no pi
-
-
-class ModelHeader(NamedTuple):
-    """Outputs of a model, and its training set."""
-
-    outputs: list[str]  # its classes or labels, the risk, or the value
-    trained_on: frozenset[str]  # slides or patients
-    exclusive: bool  # probabilities that sum to one
 
 
 def levels(contents: Contents) -> list[str]:
@@ -151,7 +139,7 @@ class CohortShares:
 
     def read(self, name: str | None) -> tuple[Mapping[str, Share], Mapping[str, str]]:
         """Shares under a set of prototypes, and why some failed; `InProgressError` while they are computed."""
-        shares = self._from_file(name)
+        shares = self.of_file(name)
         contents = self._bench.contents
         missing = [name for name, slide in contents.slides.items() if slide.features is not None and name not in shares]
         if not contents.prototypes or not missing:
@@ -167,17 +155,11 @@ class CohortShares:
         """Shares that are there without reading features: of the embeddings or of an atlas."""
         try:
             has_atlas = bool(self._bench.contents.artefacts.get("atlas"))
-            return self.read(name)[0] if has_atlas else self._from_file(name)
+            return self.read(name)[0] if has_atlas else self.of_file(name)
         except (InputError, InProgressError):
             return {}
 
-    def count(self, name: str | None) -> int:
-        """Number of prototypes."""
-        if self._bench.contents.prototypes:
-            return len(self._bench.prototypes(name))
-        return len(next((share.pi for share in self._from_file(name).values()), ()))
-
-    def _from_file(self, name: str | None) -> dict[str, Share]:
+    def of_file(self, name: str | None) -> dict[str, Share]:
         """Shares of the embeddings file, if they are of these prototypes, or there are no other prototypes."""
         file, contents = self.embeddings(), self._bench.contents
         if file is None:
@@ -210,26 +192,6 @@ def read_embeddings(path: Path) -> EmbeddingsFile:
         return EmbeddingsFile(finite, damaged, prototypes_hash, {})
     rows = zip(names, pi.astype(np.float64), map(float, columns["n_patches"]), strict=True)
     return EmbeddingsFile(finite, damaged, prototypes_hash, {name: Share(row, n) for name, row, n in rows if n > 0})
-
-
-def slide_predictions(entries: Sequence[SlideEntry], model: Path) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
-    """Outputs of a model for slides, by their names: probabilities of classes or labels, the risk, or the value."""
-    refs = [entry.features for entry in entries if entry.features is not None]
-    loaded = load_model(model)
-    samples, predictions, failures = predict_bags(loaded, refs)
-    outputs = loaded.task.names
-    rows = zip(samples, loaded.task.numbers(predictions), strict=True)
-    return {sample: dict(zip(outputs, map(float, row), strict=True)) for sample, row in rows}, dict(failures)
-
-
-def read_header(model: Path) -> ModelHeader:
-    """Read the header of a model file; its weights are not read."""
-    header = read_about(model)
-    loss = header["task"].get("loss")
-    kind = tasks[loss].kind if loss in tasks else "classification"
-    names = header["task"].get("names") or [VALUE if kind == "regression" else RISK]
-    trained_on = frozenset(map(str, header["about"].get("samples") or ()))
-    return ModelHeader([str(name) for name in names], trained_on, kind == "classification")
 
 
 def plane_of_file(path: Path, slides: Sequence[Sequence[str]], patches: Mapping[str, float], method: str) -> Plane:

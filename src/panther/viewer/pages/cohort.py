@@ -14,8 +14,8 @@ from panther.errors import InputError
 from panther.explain.shares import Factor, difference_intervals, mean_intervals, patient_means, share_tests
 from panther.viewer.annotations import change_mark, read_marks
 from panther.viewer.cohort.colours import CohortColours, Colour, Values
-from panther.viewer.cohort.positions import CohortPositions, Placed
-from panther.viewer.cohort.units import LEVELS, CohortShares, Share, Units, Value, levels, units_of
+from panther.viewer.cohort.positions import CohortPositions
+from panther.viewer.cohort.units import LEVELS, CohortShares, Share, Units, levels, units_of
 from panther.viewer.queries import CohortQuery, Groups, MarkChange
 from panther.viewer.workbench import LruCache, Workbench, pick
 
@@ -62,7 +62,7 @@ def cohort_routes(bench: Workbench) -> Blueprint:
             "levels": levels(bench.contents),
             "columns": [column.to_dict() for column in columns],
             "rows": rows,
-            "planes": [{"id": plane.id, "title": plane.title} for plane in planes],
+            "planes": [{"id": plane, "title": title} for plane, (title, _) in planes.items()],
             "colours": [colour.to_dict() for colour in choices],
             "colour": _default_colour(choices, rows, colours.outcomes()),
             "compare": any(colour.id.startswith("pi:") for colour in choices),
@@ -73,8 +73,8 @@ def cohort_routes(bench: Workbench) -> Blueprint:
     def points() -> dict[str, Any]:
         query = CohortQuery.read()
         units = units_of(bench.contents, query.level)
-        planes = {plane.id: plane for plane in positions.choices(units, query.set)[0]}
-        placed = pick(planes, query.plane, "plane").place()
+        _title, place = pick(positions.choices(units, query.set)[0], query.plane, "plane")
+        placed = place()
         colour: Colour | None = None
         values, notes = Values({})
         if query.colour:
@@ -83,8 +83,15 @@ def cohort_routes(bench: Workbench) -> Blueprint:
             values, notes = colour.read(units)
             if placed.names and values.keys().isdisjoint(placed.names):
                 notes = (f"{colour.title}: not known for any of these.",)
+        shades: list[str] | np.ndarray = [
+            "" if colour is None else str(values.get(name, "not known")) for name in placed.names
+        ]
+        if colour is not None and colour.kind == "number":
+            shades = np.array([values.get(name, np.nan) for name in placed.names], float)
         return {
-            "figure": _figure(placed, colour, values),
+            "figure": convert(
+                scatter(placed.position, placed.names, shades, placed.axes, colour.title if colour else "")
+            ),
             "values": values,
             "colour": None if colour is None else colour.to_dict(),
             "notes": [*placed.notes, *notes],
@@ -103,14 +110,6 @@ def cohort_routes(bench: Workbench) -> Blueprint:
         return compare(groups, known, patients, colours.titles(body.set))
 
     return routes
-
-
-def _figure(placed: Placed, colour: Colour | None, values: Mapping[str, Value]) -> dict[str, Any]:
-    if colour is None or colour.kind == "category":
-        groups = ["" if colour is None else str(values.get(name, "not known")) for name in placed.names]
-        return convert(scatter(placed.position, placed.names, groups, placed.axes))
-    numbers = np.array([values.get(name, np.nan) for name in placed.names], float)
-    return convert(scatter(placed.position, placed.names, numbers, placed.axes, colour.title))
 
 
 def _default_colour(choices: list[Colour], rows: list[dict[str, Any]], outcomes: list[str]) -> str | None:

@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -29,9 +29,7 @@ from panther.viewer.workbench import BusyError, LruCache, UnknownError, Workbenc
 
 SLIDES = 32  # with distances in memory: three numbers a patch
 REPORT_SECONDS = 0.2  # between two lines of progress
-AT_ONCE = 2  # searches that run side by side ...
-WAITING = 2  # ... and that wait for them; each holds a thread of the server, which tiles need too
-PATIENCE = 15.0  # seconds of waiting
+AT_ONCE = 4  # searches that run side by side; each holds a thread of the server, which tiles need too
 MOST_FAILURES = 3  # listed in full
 
 
@@ -62,40 +60,23 @@ class SearchState:
     hits: tuple[Hit, ...] = ()
     done: int = 0  # slides
     of: int = 0
-    failures: tuple[str, ...] = field(default=(), repr=False)
-
-    @property
-    def notes(self) -> list[str]:
-        """Slides that could not be searched."""
-        more = len(self.failures) - MOST_FAILURES
-        last = [f"{more} further slides could not be searched."] if more > 0 else []
-        return [*self.failures[:MOST_FAILURES], *last]
-
-
-class Turns:
-    """A few searches at a time; a few more wait for their turn, and further ones are refused."""
-
-    def __init__(self, at_once: int = AT_ONCE, waiting: int = WAITING, patience: float = PATIENCE) -> None:
-        self._running = threading.BoundedSemaphore(at_once)
-        self._inside = threading.BoundedSemaphore(at_once + waiting)
-        self._patience = patience
-
-    @contextmanager
-    def take(self) -> Iterator[None]:
-        """Wait for a turn and have it."""
-        with ExitStack() as stack:
-            for semaphore, patience in ((self._inside, 0), (self._running, self._patience)):
-                if not semaphore.acquire(timeout=patience):
-                    raise BusyError("other searches are running; try again later")
-                stack.callback(semaphore.release)
-            yield
+    failures: tuple[str, ...] = ()
 
 
 def patch_routes(bench: Workbench) -> Blueprint:
     """Routes of one patch."""
     routes = Blueprint("patch", __name__)
     measured: LruCache[Distances] = LruCache(SLIDES)
-    turns = Turns()
+    searches = threading.BoundedSemaphore(AT_ONCE)
+
+    @contextmanager
+    def turn() -> Iterator[None]:
+        if not searches.acquire(blocking=False):
+            raise BusyError("other searches are running; try again later")
+        try:
+            yield
+        finally:
+            searches.release()
 
     @routes.get("/api/slides/<name>/patches/<int:patch>")
     def about(name: str, patch: int) -> dict[str, Any]:
@@ -116,7 +97,7 @@ def patch_routes(bench: Workbench) -> Blueprint:
         options = SimilarQuery.read()
         begun = time.perf_counter()
         with ExitStack() as stack:
-            stack.enter_context(turns.take())
+            stack.enter_context(turn())
             query = searched_patch(bench, name, patch, options.k, options.per_slide)
             slides = [bench.slide(name)] if options.where == "slide" else list(bench.contents.slides.values())
             states = search(bench, query, slides)
@@ -214,22 +195,21 @@ def _lines(
             if time.perf_counter() - last > REPORT_SECONDS:
                 last = time.perf_counter()
                 yield dumps({"done": state.done, "of": state.of}) + "\n"
-        yield dumps(_answer(bench, query, state, begun)) + "\n"
+        corners = corners_of(bench, state.hits)
+        patches = []
+        for hit in state.hits:
+            x, y = corners.get(hit, (None, None))
+            has_picture = hit in corners and bench.slide(hit.slide).image is not None
+            patches.append({**hit._asdict(), "x": x, "y": y, "picture": has_picture})
+        notes, more = list(state.failures[:MOST_FAILURES]), len(state.failures) - MOST_FAILURES
+        if more > 0:
+            notes.append(f"{more} further slides could not be searched.")
+        about = {"encoder": query.encoder, "slides": state.of, "seconds": round(time.perf_counter() - begun, 3)}
+        yield dumps({"patches": patches, **about, "notes": notes}) + "\n"
     except (InputError, OSError) as error:  # the status was sent long ago
         yield dumps({"error": as_sentence(str(error))}) + "\n"
     finally:
         states.close()  # type: ignore[attr-defined]
-
-
-def _answer(bench: Workbench, query: SearchedPatch, state: SearchState, begun: float) -> dict[str, Any]:
-    corners = corners_of(bench, state.hits)
-    patches = []
-    for hit in state.hits:
-        x, y = corners.get(hit, (None, None))
-        has_picture = hit in corners and bench.slide(hit.slide).image is not None
-        patches.append({**hit._asdict(), "x": x, "y": y, "picture": has_picture})
-    seconds = round(time.perf_counter() - begun, 3)
-    return {"patches": patches, "encoder": query.encoder, "slides": state.of, "seconds": seconds, "notes": state.notes}
 
 
 def corners_of(bench: Workbench, hits: Sequence[Hit]) -> dict[Hit, tuple[float, float]]:

@@ -22,8 +22,8 @@ from panther.explain.shares import factor_of
 from panther.storage.clinical import ClinicalTable
 from panther.storage.files import read_json
 from panther.viewer.gallery import Findings, gallery_of
-from panther.viewer.names import NEW, ConflictError, NamesState, legend
-from panther.viewer.queries import Body, NameChange, NameUndo, PrototypeQuery, Query
+from panther.viewer.names import ConflictError, NamesState, legend
+from panther.viewer.queries import Body, NameChange, PrototypeQuery, Query
 from panther.viewer.workbench import UnknownError, Workbench, as_sentence
 
 KINDS = ("nearest", "borderline", "farthest", "random")  # of patches, in the order of the page
@@ -83,13 +83,13 @@ def prototype_routes(bench: Workbench) -> Blueprint:
         body = NameChange.read()
         if not bench.has_names(bench.set_name(body.set)):
             raise InputError(f"only the prototypes {bench.set_name()!r} have a names file here")
-        fields = body.model_dump(exclude={"version", "prototype", "set"}, exclude_none=True)
-        return changed(lambda: bench.names().change(body.version, body.prototype, fields))
+        fields = body.model_dump(include={"name", "note", "colour", "group"}, exclude_none=True)
+        return changed(lambda: bench.names().change(body.prototype, fields, body.seen))
 
     @routes.post("/api/names/undo")
     def undo() -> Any:
-        version = NameUndo.read().version
-        return changed(lambda: bench.names().undo(version))
+        Body.read()
+        return changed(bench.names().undo)
 
     def changed(change: Callable[[], None]) -> Any:
         try:
@@ -104,12 +104,12 @@ def prototype_routes(bench: Workbench) -> Blueprint:
 def names_state(bench: Workbench, chosen: str | None = None) -> dict[str, Any]:
     """Names and colours of the prototypes of a set, and whether they can be changed."""
     has_names = bench.has_names(chosen)
-    state = bench.names().state() if has_names else NamesState(NEW, {})
+    state = bench.names().state() if has_names else NamesState({})
     other_set = f"The names file belongs to the prototypes {bench.set_name()!r}; these are shown by their numbers."
     rows = []
     for prototype, (title, colour) in enumerate(legend(state, len(bench.prototypes(chosen)))):
         naming = state.namings.get(prototype, Naming())
-        row = {"prototype": prototype, "title": title, "colour": colour, "own_colour": naming.colour}
+        row = {"prototype": prototype, "title": title, "colour": colour, "chosen_colour": naming.colour}
         rows.append(asdict(naming) | row)
     undo = bench.names().next_undo if has_names else ""
     return {

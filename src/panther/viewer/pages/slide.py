@@ -14,7 +14,6 @@ from panther.explain.touching import Touching, neighbour_sentences
 from panther.viewer.patches import Canvas, PatchMap
 from panther.viewer.queries import LayerOptions, PictureQuery, Query, SquareQuery, ViewQuery
 from panther.viewer.tiles.export import export_regions, export_view
-from panther.viewer.tiles.layers import Layer
 from panther.viewer.tiles.maker import Tiles
 from panther.viewer.tiles.pyramid import TILE, Pyramid
 from panther.viewer.workbench import Workbench
@@ -46,7 +45,7 @@ def slide_routes(bench: Workbench) -> Blueprint:
             "patches": 0 if patch_map.grid is None else len(patch_map.grid.cells),
             "layers": [layer.to_dict() for layer in layers],
             "weights": patch_map.weights,
-            "notes": [*patch_map.notes, *notes, *_blank_note(bench, patch_map, layers)],
+            "notes": [*patch_map.notes, *notes],
         }
 
     @routes.get("/api/slides/<name>/neighbours")
@@ -100,16 +99,6 @@ def slide_routes(bench: Workbench) -> Blueprint:
         return response
 
     return routes
-
-
-def _blank_note(bench: Workbench, patch_map: PatchMap, layers: Sequence[Layer]) -> list[str]:
-    """Note on a slide with patches, but neither an image nor anything to colour them by."""
-    is_coloured = any(layer.kind != "lines" for layer in layers)
-    has_image = bench.slide(patch_map.slide).image is not None
-    if patch_map.grid is None or is_coloured or has_image or bench.contents.prototypes:
-        return []  # or the notes of the patches say why
-    options = "`panther view FOLDER --slides IMAGES` or `--prototypes FILE`"
-    return [f"{patch_map.slide}: neither an image nor prototypes, only the borders of patches; {options} adds them."]
 
 
 def describe_canvas(name: str, canvas: Canvas) -> dict[str, Any]:

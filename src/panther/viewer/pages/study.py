@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from itertools import compress
+from itertools import compress, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,17 +31,14 @@ from panther.viewer.workbench import LruCache, UnknownError, Workbench, pick
 
 People = Classified | Ranked | Measured | Labelled
 RUNS = 4  # kept in memory
+# of each metric: mean, interval, spread over folds, and the exact bound of a perfect score
+COLUMNS = {"": "mean", "_low": "ci_low", "_high": "ci_high", "_std": "std", "_exact": "exact_low"}
 TABLES = ("run.json", "study.json", "cohort.csv", *(f"{name}.parquet" for name in ("metrics", "summary", "comparisons", "predictions")))  # fmt: skip
 
 
 def _rows(**columns: Any) -> list[dict[str, Any]]:
     """Rows of a table of columns."""
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
-def _differ(codes: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Whether methods (M, S) that predicted something disagree on a patient (S,)."""
-    return (np.where(known, codes, np.inf).min(0) < np.where(known, codes, -np.inf).max(0)) & known.any(0)
 
 
 def _classes(run: Run, people: Classified) -> list[dict[str, Any]]:
@@ -53,7 +50,6 @@ def _classes(run: Run, people: Classified) -> list[dict[str, Any]]:
         probability=people.of_truth.T,
         right=((predicted == people.truth) & is_predicted).sum(0),
         judged=is_predicted.sum(0),
-        disagree=_differ(predicted, is_predicted),
     )
 
 
@@ -65,7 +61,6 @@ def _values(run: Run, people: Measured) -> list[dict[str, Any]]:
         error=people.error.T,
         all_predicted=mean_over_methods(predicted),
         spread=np.full(len(truth), truth.std()),
-        disagree=_differ(predicted > np.median(truth), ~np.isnan(predicted)),
     )
 
 
@@ -76,7 +71,6 @@ def _ranks(run: Run, people: Ranked) -> list[dict[str, Any]]:
         risk=people.rank.T,
         wrong=people.wrong.T,
         all_risk=mean_over_methods(people.rank),
-        disagree=_differ(people.rank > 0.5, ~np.isnan(people.rank)),  # sides of the median patient
     )
 
 
@@ -86,17 +80,16 @@ def _labels(run: Run, people: Labelled) -> list[dict[str, Any]]:
     is_positive = known & (people.probability > 0.5)  # (M, S, L)
     is_predicted = ~(np.isnan(people.probability) & known).any(2)  # (M, S)
     is_right = (is_positive == (people.truth == 1)).all(2) & is_predicted
-    rows = _rows(
+    patients = zip(is_positive.swapaxes(0, 1), is_predicted.T, strict=True)
+    return _rows(
         truth=[_listed(people.names, row) for row in people.truth == 1],
-        predicted=[[_listed(people.names, row) for row in of_patient] for of_patient in is_positive.swapaxes(0, 1)],
+        predicted=[
+            [_listed(people.names, row) if ok else None for row, ok in zip(*one, strict=True)] for one in patients
+        ],
         probability=people.of_truth.T,
         right=is_right.sum(0),
         judged=is_predicted.sum(0),
     )
-    for row, known in zip(rows, is_predicted.T, strict=True):
-        row["disagree"] = len({*compress(row["predicted"], known)}) > 1
-        row["predicted"] = [text if ok else None for text, ok in zip(row["predicted"], known, strict=True)]
-    return rows
 
 
 def _listed(names: Sequence[str], is_listed: np.ndarray) -> str:
@@ -191,6 +184,13 @@ def study_routes(bench: Workbench) -> Blueprint:
             raise InputError(f"{name}: none of its metrics {', '.join(run.study.shown)}; run `panther run` again")
         metric = pick(metrics, query.metric or metrics[0], "metric")
         chart, title, numbers = forest_chart(run, part, metric)
+        rows: list[dict[str, Any]] = [{"row": name} for name in run.rows]
+        for row, shown in product(rows, metrics):
+            judged = run.judged(part, shown)
+            for _, values in judged[judged["row"] == row["row"]].head(1).iterrows():
+                row |= {f"{shown}{end}": values[column] for end, column in COLUMNS.items()}
+        failures = run.record["failures"]
+        failed = [f"{len(failures)} samples failed, e.g. {next(iter(failures.values()))}"] if failures else []
         return {
             "study": name,
             "studies": list(bench.contents.studies),
@@ -200,10 +200,10 @@ def study_routes(bench: Workbench) -> Blueprint:
             "metrics": [{"id": metric, "title": metric_name(metric)} for metric in metrics],
             "metric": metric,
             "meaning": " ".join((MEANING.get(metric, ""), CAPTION if run.study.bootstrap else "")),
-            "rows": [_row(run, part, metrics, row) for row in run.rows],
+            "rows": rows,
             "best": list(run.best(part)["row"]),
             "words": f"{title}: {numbers}",
-            "notes": _notes(run),
+            "notes": [*filter(None, map(str, run.record["notes"])), *failed],
             "figure": convert(chart),
         }
 
@@ -244,20 +244,3 @@ def _about(run: Run) -> str:
         tested.append(f"{where_tested(part)} {samples}{plural(people['patient'].nunique(), 'patient')}")
     counts = f"{plural(len(run.folds), 'fold')} · {plural(len(run.rows), 'method')}"
     return f"{LISTS[run.kind].target(run)} · tested: {'; '.join(tested)} · {counts}"
-
-
-def _row(run: Run, part: str, metrics: list[str], name: str) -> dict[str, Any]:
-    """One method: for every metric its mean, interval, spread over folds, and the exact bound of a perfect score."""
-    columns = {"": "mean", "_low": "ci_low", "_high": "ci_high", "_std": "std", "_exact": "exact_low"}
-    row: dict[str, Any] = {"row": name}
-    for metric in metrics:
-        judged = run.judged(part, metric)
-        for _, values in judged[judged["row"] == name].head(1).iterrows():
-            row |= {f"{metric}{end}": values[column] for end, column in columns.items()}
-    return row
-
-
-def _notes(run: Run) -> list[str]:
-    failures = run.record["failures"]
-    failed = [f"{len(failures)} samples failed, e.g. {next(iter(failures.values()))}"] if failures else []
-    return [*filter(None, map(str, run.record["notes"])), *failed]

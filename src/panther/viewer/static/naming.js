@@ -51,13 +51,17 @@ class Names {
     if (this.state === before) this._take(found); // else an answer to a change came first, and this one is older
   }
 
-  /** Change fields of a prototype; whether it was saved. Changes go one after the other, each upon the version before. */
+  /** Change fields of a prototype; whether it was saved. Changes go one after the other, each upon the values before. */
   change(prototype, fields) {
-    return this._ask(["names"], () => ({ version: this.state.version, set: this.set, prototype, ...fields }));
+    return this._ask(["names"], () => {
+      const shown = { ...this.of(prototype), colour: this.of(prototype).chosen_colour };
+      const seen = Object.fromEntries(Object.keys(fields).map((field) => [field, shown[field]]));
+      return { set: this.set, prototype, seen, ...fields };
+    });
   }
 
   undo() {
-    return this._ask(["names", "undo"], () => ({ version: this.state.version }));
+    return this._ask(["names", "undo"], () => ({}));
   }
 
   _ask(parts, body) {
@@ -152,7 +156,7 @@ export function nameEditor(names, prototype) {
     }
     if (isColour(one.colour)) colour.value = one.colour.toLowerCase();
     colour.disabled = !names.editable;
-    plain.disabled = !names.editable || !one.own_colour;
+    plain.disabled = !names.editable || !one.chosen_colour;
     list.replaceChildren(...names.groups.map((group) => el("option", { value: group })));
   }
 }

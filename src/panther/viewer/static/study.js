@@ -9,7 +9,7 @@ const ENDS = 5; // patients of each
 const MOST_CLASSES = 8; // of a confusion matrix
 const RISKS = { "low risk": "#0072B2", "high risk": "#D55E00" };
 const ALL = "all"; // methods together
-const ONLY = { all: "all patients", wrong: "errors", disagree: "disagreements between methods" };
+const ONLY = { all: "all patients", wrong: "errors" };
 
 export async function open(place, state, contents) {
   if (!contents.studies.length) {
@@ -113,7 +113,7 @@ class Study {
       field("Judged by", choice(methods, this.method, (method) => { this.cell = null; this.method = method; this.keep({ method }); this.fill(); })),
       field("Show", choice(options, this.only, (only) => { this.only = only; this.keep({ only }); this.fill(); })),
     );
-    const how = el("details", {}, el("summary", {}, "What counts as an error?"), el("p", {}, people.how, " ", KINDS[people.kind].disagreement));
+    const how = el("details", {}, el("summary", {}, "What counts as an error?"), el("p", {}, people.how, " ", KINDS[people.kind].about));
     this.ends = el("div", { class: "study-controls" });
     this.matrix = el("div", { class: "study-matrix" });
     const header = el("header", {}, el("h2", {}, "Errors by patient"), controls, this.matrix, this.ends, how, notes(people.notes));
@@ -127,7 +127,7 @@ class Study {
     this.confusion(rows);
     this.survival(rows);
     const inCell = (row) => !this.cell || this.cell === row.group || (row.truth === this.cell[0] && row.predicted === this.cell[1]);
-    const kept = rows.filter((row) => inCell(row) && (this.only === "all" || (this.only === "wrong" ? row.off : row.one.disagree)));
+    const kept = rows.filter((row) => inCell(row) && (this.only === "all" || row.off));
     this.table?.();
     this.table = table(this.list, [{ id: "sample", title: "patient" }, ...kind.columns(this.people, at), this.slidesColumn()], kept, {
       key: "sample",
@@ -285,7 +285,7 @@ const KINDS = {
     cells: (one, at, off) => [verdict(one.predicted[at] ?? "–", off, true), shown(one.probability[at], two)],
     off: (one, at) => one.predicted[at] !== null && one.predicted[at] !== one.truth,
     share: (one, at) => one.probability[at],
-    disagreement: "Methods disagree on a patient if their predictions differ.",
+    about: "",
   },
   survival: {
     sort: { id: "wrong", descending: true },
@@ -305,8 +305,7 @@ const KINDS = {
     cells: (one, at) => [shown(one.risk[at], percent), shown(one.wrong[at], percent)],
     off: (one, at) => one.wrong[at] > 0.5,
     share: (one, at) => one.wrong[at],
-    disagreement:
-      "Risk rank: share of the patients in the same test part who have a lower predicted risk; low and high risk are its halves. An error has more than half of its pairs in the wrong order; methods disagree on a patient if some rank it in the upper and some in the lower half.",
+    about: "Risk rank: share of the patients in the same test part who have a lower predicted risk; low and high risk are its halves. An error has more than half of its pairs in the wrong order.",
   },
   values: {
     sort: { id: "error", descending: true },
@@ -319,8 +318,7 @@ const KINDS = {
     head: ["predicted", "error"],
     cells: (one, at) => [shown(one.predicted[at], number), shown(one.error[at], number)],
     off: (one, at) => one.error[at] > one.spread, // the mean of all would have done better
-    disagreement:
-      "An error exceeds the standard deviation of the observed values; methods disagree on a patient if some predict more and some less than the median.",
+    about: "An error exceeds the standard deviation of the observed values.",
   },
 };
 

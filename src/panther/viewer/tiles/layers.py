@@ -23,7 +23,7 @@ from panther.explain.scene import assign
 from panther.explain.slide_map import DIVERGING, HEAT, heat_colours
 from panther.mil import networks
 from panther.models.model import load_model, read_about
-from panther.storage.files import read_json
+from panther.storage.files import read_errors, read_json
 from panther.store import version_of
 from panther.types import Openable
 from panther.viewer.patches import PatchMap
@@ -90,16 +90,13 @@ def classify_patches(features: Openable, path: Path) -> Classes:
 def read_concordance(folders: Sequence[Path], prototypes_hash: str, count: int) -> Classes | None:
     """Class of every prototype by the first `panther concordance` of these prototypes; None without one."""
     for file in (folder / CONCORDANCE for folder in folders):
-        try:
+        with read_errors(file, "concordance", "run `panther concordance` again"):
             content = read_json(file)
-            if content["prototypes_hash"] != prototypes_hash:
-                continue
-            names = tuple(str(row["class"]) for row in content["classes"])
-            class_of = {int(row["prototype"]): row["class"] for row in content["prototypes"]}
-            labels = [names.index(class_of[c]) if class_of.get(c) in names else UNKNOWN for c in range(count)]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{file}: cannot be read ({error}); run `panther concordance` again") from error
-        return Classes(names, np.array(labels))
+            if content["prototypes_hash"] == prototypes_hash:
+                names = tuple(str(row["class"]) for row in content["classes"])
+                class_of = {int(row["prototype"]): row["class"] for row in content["prototypes"]}
+                labels = [names.index(class_of[c]) if class_of.get(c) in names else UNKNOWN for c in range(count)]
+                return Classes(names, np.array(labels))
     return None
 
 
