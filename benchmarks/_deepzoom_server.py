@@ -9,8 +9,8 @@ from openslide import OpenSlide
 from openslide.deepzoom import DeepZoomGenerator
 from waitress.server import create_server
 
+from panther.viewer.patches import TILE, Pyramid
 from panther.viewer.serve import THREADS
-from panther.viewer.tiles.pyramid import TILE, Pyramid
 from panther.viewer.tiles.render import QUALITY
 
 

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 import _harness as harness
 import _viewer_folder as folders
-from panther.viewer.tiles.pyramid import Pyramid
+from panther.viewer.patches import Pyramid
 
 OVERLAY_MS, TIMES_DEEPZOOM, FIRST_SECONDS, GROWTH = 20.0, 1.3, 1.0, 1.1  # what is aimed at
 CLIENTS = (1, 4)

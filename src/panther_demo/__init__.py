@@ -3,8 +3,8 @@
 Nothing in here is biology: tissues are textures that resemble H&E, patients are random numbers.
 """
 
-from panther_demo.cohort import CohortSettings, make_patients, tiny, write_cohort
+from panther_demo.cohort import CohortSettings, make_patients, write_cohort
 from panther_demo.pipeline import Demo, run_demo
 from panther_demo.tissues import tissues
 
-__all__ = ["CohortSettings", "Demo", "make_patients", "run_demo", "tiny", "tissues", "write_cohort"]
+__all__ = ["CohortSettings", "Demo", "make_patients", "run_demo", "tissues", "write_cohort"]

@@ -61,11 +61,6 @@ class Patient:
     censored: bool
 
 
-def tiny(seed: int = 0) -> CohortSettings:
-    """Nine patients of three sites with slides of about twenty patches: for tests."""
-    return CohortSettings(patients=9, sites=3, side=1536, seed=seed)
-
-
 def make_patients(settings: CohortSettings) -> list[Patient]:
     """All patients; each depends on the seed and its number only."""
     patients = [_patient(settings, number) for number in range(settings.patients)]

@@ -31,11 +31,6 @@ class Labelled:
         """Most frequent tissue of each patch (N,); GLASS where there is no tissue."""
         return np.where(self.counts[:, 1:].any(1), self.counts[:, 1:].argmax(1) + 1, GLASS)
 
-    @property
-    def purity(self) -> np.ndarray:
-        """Part of a patch that is its tissue (N,)."""
-        return self.counts[:, 1:].max(1) / np.maximum(self.counts.sum(1), 1)
-
 
 def read_mask(path: Path) -> np.ndarray:
     """Labels (h, w) at 1/8 scale: 0 glass, t the t-th tissue."""

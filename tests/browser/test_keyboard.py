@@ -38,6 +38,8 @@ def test_patches_are_chosen_by_keys_without_a_focus(window):
     window.page.keyboard.press("Shift+ArrowRight")
     window.page.wait_for_url(lambda url: "patch=" in url and f"patch={chosen}" not in url.split("&"))
     assert window.state()["patch"] != chosen
+    window.page.keyboard.press("Escape")
+    window.page.locator(".patch").wait_for(state="hidden")
 
 
 def test_layers_are_hidden_and_the_keys_are_listed(window):

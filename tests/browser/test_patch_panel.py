@@ -24,18 +24,6 @@ def test_a_patch_is_chosen_by_a_click_and_leads_to_others(window):
     panel.wait_for(state="hidden")
 
 
-def test_a_patch_and_the_one_beside_it_are_chosen(window):
-    window.open("slide=S0&x=630&y=870&zoom=1")
-    window.page.locator(".deepzoom").focus()
-    window.page.keyboard.press("Enter")
-    window.page.wait_for_function("location.hash.includes('patch=')")
-    first = window.state()["patch"]
-    window.page.keyboard.press("Shift+ArrowRight")
-    window.wait_for_state(patch=str(int(first) + 1))
-    window.page.keyboard.press("Escape")
-    window.page.locator(".patch").wait_for(state="hidden")
-
-
 def test_a_link_to_a_patch_goes_there_and_back_returns(window):
     window.open("slide=S0")
     window.page.evaluate("location.hash = '#page=slide&slide=S2&patch=7'")

@@ -117,13 +117,10 @@ def command_of(verb: Verb) -> Callable[..., int]:
     text = re.sub(r":\w+:(?=`)|(?<=`)`|`(?=`)", "", inspect.getdoc(verb.function) or "")
     about, heading, rest = text.partition("\nParameters\n")
     about = re.sub(r"(?<=\S)\n(?=\S)", " ", about)  # the help has its own line breaks
-    command.__doc__ = about + heading + re.sub(r"(?<=\n)(    \S.*(?:\n    \S.*)+)", _one_line, rest)
+    rest = re.sub(r"(?<=\n)    \S.*(?:\n    \S.*)+", lambda match: "    " + " ".join(match[0].split()), rest)
+    command.__doc__ = about + heading + rest
     command.__name__ = verb.function.__name__
     return command
-
-
-def _one_line(match: re.Match[str]) -> str:
-    return "    " + " ".join(match[0].split())
 
 
 def as_typed(message: str, verb: Verb) -> str:
@@ -212,13 +209,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(_run(app, arguments, verbose))
 
 
-def _check_directory() -> None:
-    try:
-        os.getcwd()
-    except OSError as error:  # libraries end the process where they import without it
-        raise InputError(f"the working directory cannot be used ({error.strerror}); change to another") from error
-
-
 def _start_helpers(arguments: Sequence[str]) -> None:
     """Start worker processes, or a reader of AnnData, while this process imports torch."""
     if not arguments or "--help" in arguments or "-h" in arguments:
@@ -252,7 +242,10 @@ def handle_sigterm() -> Iterator[None]:
 
 def _run(app: App, arguments: Sequence[str], verbose: bool) -> int:
     try:
-        _check_directory()
+        try:
+            os.getcwd()
+        except OSError as error:  # libraries end the process where they import without it
+            raise InputError(f"the working directory cannot be used ({error.strerror}); change to another") from error
         _start_helpers(arguments)
         with log_progress(" ".join(["panther", *arguments[:1]])), session():
             code = app(

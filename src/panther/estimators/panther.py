@@ -195,25 +195,6 @@ class Panther(TransformerMixin, BaseEstimator):
         self.n_iter_ = self.max_iter
         return self._with(fitted.prototypes)
 
-    def fit_transform(self, X: BagsLike, y: Any = None, **fit_params: Any) -> np.ndarray:
-        """Fit prototypes on bags and embed the same bags, which may come from a generator.
-
-        Parameters
-        ----------
-        X : list of bags, or folder
-            Training bags.
-        y : None
-            Ignored; the embedding is unsupervised.
-        **fit_params
-            None are known.
-
-        Returns
-        -------
-        ndarray of shape (n_bags, n_numbers), float32
-            As of `transform`.
-        """
-        return super().fit_transform(list(X) if isinstance(X, Iterator) else X, y, **fit_params)
-
     def transform(self, X: BagsLike) -> np.ndarray:
         """Embed bags on the fitted prototypes.
 

@@ -456,29 +456,24 @@ class EmbeddingCox(_EmbeddingProbe):
         return tags
 
 
-def _columns(y: np.ndarray) -> np.ndarray:
-    """Columns of time and event, also of scikit-survival's structured arrays."""
-    if not y.dtype.names:
-        return y
-    kinds = {name: y.dtype[name].kind for name in y.dtype.names}
-    event = [name for name, kind in kinds.items() if kind == "b"]
-    time = [name for name, kind in kinds.items() if kind in "fiu"]
-    if len(event) != 1 or len(time) != 1:
-        raise InputError(f"y has the fields {y.dtype}; expected an event (yes, no) and a time")
-    return np.column_stack([y[time[0]].astype(float), y[event[0]].astype(float)])
-
-
 def _survival(y: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Times (n,) and events (n,)."""
+    """Times (n,) and events (n,), also of scikit-survival's structured arrays."""
     expected = "a time of at least 0, and 1 where the event was observed, else 0"
-    follow_up = _columns(np.asarray(y))
+    follow_up = np.asarray(y)
+    if follow_up.dtype.names:
+        kinds = {name: follow_up.dtype[name].kind for name in follow_up.dtype.names}
+        event = [name for name, kind in kinds.items() if kind == "b"]
+        time = [name for name, kind in kinds.items() if kind in "fiu"]
+        if len(event) != 1 or len(time) != 1:
+            raise InputError(f"y has the fields {follow_up.dtype}; expected an event (yes, no) and a time")
+        follow_up = np.column_stack([follow_up[time[0]].astype(float), follow_up[event[0]].astype(float)])
     if follow_up.shape != (rows, 2):
         raise InputError(f"y has shape {follow_up.shape}; expected ({rows}, 2): {expected}")
     try:
-        time, event = follow_up.astype(float).T
+        times, events = follow_up.astype(float).T
     except (TypeError, ValueError) as error:
         raise InputError(f"y: {error}; expected in each row {expected}") from error
-    is_valid = np.column_stack([np.isfinite(time) & (time >= 0), np.isin(event, (0, 1))])
+    is_valid = np.column_stack([np.isfinite(times) & (times >= 0), np.isin(events, (0, 1))])
     for row, column in np.argwhere(~is_valid):
         raise InputError(f"y[{row}, {column}] is {follow_up[row, column]}; expected {expected}")
-    return time, event.astype(bool)
+    return times, events.astype(bool)

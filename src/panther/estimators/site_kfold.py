@@ -77,32 +77,23 @@ class SiteKFold(BaseCrossValidator):
             raise InputError("groups: missing, expected the site of each row")
         if self.n_splits < 2:
             raise InputError(f"n_splits: {self.n_splits}, expected at least 2")
-        sites = _sites(groups)
-        seed, target = seed_of(self.random_state), _target(y, len(sites))
-        fold, _ = folds_of_sites(target, sites, self.n_splits, seed=seed, seconds=self.seconds)
+        labels = pd.Series(column_or_1d(np.asarray(groups, dtype=object)))
+        sites = labels.where(labels.notna(), "").astype(str)
+        missing = np.flatnonzero(is_missing(sites))
+        if len(missing):
+            raise InputError(f"{len(missing)} of {len(sites)} rows have no site in `groups=`, e.g. row {missing[0]}")
+        target: Target = no_outcome(len(sites))
+        if y is not None:
+            y = check_array(y, dtype=None, ensure_2d=False, allow_nd=False)
+            if y.ndim == 2 and y.shape[1] == 2:
+                target = Survival(y[:, 0].astype(np.float64), y[:, 1].astype(bool))
+            else:
+                names, numbers = np.unique(column_or_1d(y), return_inverse=True)
+                target = Classes(tuple(map(str, names)), numbers.astype(np.int64))
+        seed = seed_of(self.random_state)
+        fold, _ = folds_of_sites(target, sites.to_numpy(), self.n_splits, seed=seed, seconds=self.seconds)
         for number in range(self.n_splits):
             yield fold == number
-
-
-def _sites(groups: Any) -> np.ndarray:
-    """Site of each row (n,), as text; rows without a site are refused."""
-    labels = pd.Series(column_or_1d(np.asarray(groups, dtype=object)))
-    sites = labels.where(labels.notna(), "").astype(str)
-    missing = np.flatnonzero(is_missing(sites))
-    if len(missing):
-        raise InputError(f"{len(missing)} of {len(sites)} rows have no site in `groups=`, e.g. row {missing[0]}")
-    return sites.to_numpy()
-
-
-def _target(y: Any, rows: int) -> Target:
-    """Classes of labels (n,), survival of times and events (n, 2), or one class without labels."""
-    if y is None:
-        return no_outcome(rows)
-    y = check_array(y, dtype=None, ensure_2d=False, allow_nd=False)
-    if y.ndim == 2 and y.shape[1] == 2:
-        return Survival(y[:, 0].astype(np.float64), y[:, 1].astype(bool))
-    names, labels = np.unique(column_or_1d(y), return_inverse=True)
-    return Classes(tuple(map(str, names)), labels.astype(np.int64))
 
 
 def seed_of(random_state: Any) -> int:

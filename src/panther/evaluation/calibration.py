@@ -143,25 +143,23 @@ def _mean(values: np.ndarray, counts: np.ndarray | None) -> np.ndarray:
 LEVEL = 0.9
 
 
-def set_threshold(
-    labels: np.ndarray, probabilities: np.ndarray, patients: np.ndarray | None = None, level: float = LEVEL
-) -> float:
+def set_threshold(labels: np.ndarray, probabilities: np.ndarray, patients: np.ndarray | None = None) -> float:
     r"""Lowest probability of a class in the set, from labels and probabilities of patients that the model was not trained on.
 
     The scores :math:`s = 1 - p_y` of P patients have weights :math:`1 / (P + 1)`, and so has the unknown score of the new patient. The
-    threshold is their `level` quantile; with fewer than :math:`1 / (1 - level) - 1` patients it is 0: every class.
+    threshold is their 90 % quantile; with fewer than 9 patients it is 0: every class.
     """
     scores = 1 - probabilities[np.arange(len(labels)), labels]
-    return max(0.0, 1 - _quantile(scores, patients, level))
+    return max(0.0, 1 - _quantile(scores, patients))
 
 
 def class_thresholds(
-    labels: np.ndarray, probabilities: np.ndarray, patients: np.ndarray | None = None, level: float = LEVEL
+    labels: np.ndarray, probabilities: np.ndarray, patients: np.ndarray | None = None
 ) -> tuple[float, ...]:
     """Threshold of each class from its calibration patients (Mondrian): sets then have their coverage in each class."""
     members = [np.flatnonzero(labels == k) for k in range(probabilities.shape[1])]
     return tuple(
-        set_threshold(labels[rows], probabilities[rows], None if patients is None else patients[rows], level)
+        set_threshold(labels[rows], probabilities[rows], None if patients is None else patients[rows])
         for rows in members
     )
 
@@ -178,16 +176,14 @@ def covers(labels: np.ndarray, sets: np.ndarray) -> np.ndarray:
     return np.asarray(sets[np.arange(len(labels)), labels])
 
 
-def residual_width(
-    truth: np.ndarray, predicted: np.ndarray, patients: np.ndarray | None = None, level: float = LEVEL
-) -> float:
+def residual_width(truth: np.ndarray, predicted: np.ndarray, patients: np.ndarray | None = None) -> float:
     """Half the width of prediction intervals with this coverage; infinite with too few patients."""
-    return _quantile(np.abs(truth - predicted), patients, level)
+    return _quantile(np.abs(truth - predicted), patients)
 
 
-def _quantile(scores: np.ndarray, patients: np.ndarray | None, level: float) -> float:
+def _quantile(scores: np.ndarray, patients: np.ndarray | None) -> float:
     """Conformal quantile of scores; infinite with too few patients."""
     weight, number = patient_weights(np.arange(len(scores)) if patients is None else patients)
     order = np.argsort(scores, kind="stable")
-    reached = np.cumsum(weight[order]) / (number + 1) >= level - 1e-12
+    reached = np.cumsum(weight[order]) / (number + 1) >= LEVEL - 1e-12
     return float(scores[order][reached.argmax()]) if reached.any() else float("inf")

@@ -18,6 +18,7 @@ from panther.evaluation.metrics import LOWER_IS_BETTER, mean_of_defined
 
 Measure = Callable[[np.ndarray], Mapping[str, np.ndarray]]  # counts (resamples, rows) -> named numbers (resamples,)
 BLOCK = 4_000_000  # counts in memory together: 32 MB
+LEVEL = 0.95  # of all intervals and bounds
 FEW = 100  # resamples, below which the limits of an interval depend on one or two of them
 CAPTION = (
     "95 % intervals and p-values resample patients. For cross-validation the interval is for the method: the score expected from training on a "
@@ -100,12 +101,12 @@ def about_resamples(number: int) -> str | None:
     return None
 
 
-def intervals(resampled: Resampled, level: float = 0.95) -> dict[str, Interval]:
+def intervals(resampled: Resampled) -> dict[str, Interval]:
     """Percentile interval of every metric over patients."""
-    return {name: Interval(value, *_limits(resampled.drawn[name], level)) for name, value in resampled.whole.items()}
+    return {name: Interval(value, *_limits(resampled.drawn[name])) for name, value in resampled.whole.items()}
 
 
-def differences(first: Resampled, second: Resampled, level: float = 0.95) -> dict[str, Difference]:
+def differences(first: Resampled, second: Resampled) -> dict[str, Difference]:
     r"""Difference of every metric between two sets of predictions for the same rows, on the same resamples.
 
     The p-value is twice the share of resamples on the other side of 0, with the data counted as one more:
@@ -117,11 +118,11 @@ def differences(first: Resampled, second: Resampled, level: float = 0.95) -> dic
         values = values[~np.isnan(values)]
         wrong = min(int((values <= 0).sum()), int((values >= 0).sum()))
         p = min(1.0, 2 * (wrong + 1) / (len(values) + 1)) if len(values) else np.nan
-        by_metric[name] = Difference(first.whole[name] - second.whole[name], *_limits(values, level), p)
+        by_metric[name] = Difference(first.whole[name] - second.whole[name], *_limits(values), p)
     return by_metric
 
 
-def best_of(rows: Sequence[Resampled], metric: str, *, lower: bool = False, level: float = 0.95) -> Interval:
+def best_of(rows: Sequence[Resampled], metric: str, *, lower: bool = False) -> Interval:
     r"""Score of the best of several rows, corrected for its selection on these patients.
 
     Every resample repeats the selection: with its best row :math:`k(b)`, the optimism of resample b is
@@ -135,7 +136,7 @@ def best_of(rows: Sequence[Resampled], metric: str, *, lower: bool = False, leve
     drawn = sign * np.stack([row.drawn[metric] for row in defined])  # (K, resamples)
     best = np.where(np.isnan(drawn), -np.inf, drawn).argmax(0)
     optimism = drawn[best, np.arange(drawn.shape[1])] - whole[best]
-    low, high, resamples = _limits(whole.max() - optimism, level)
+    low, high, resamples = _limits(whole.max() - optimism)
     value = sign * (whole.max() - (max(0.0, float(mean_of_defined(optimism))) if resamples else np.nan))
     return Interval(value, *((-high, -low) if lower else (low, high)), resamples)
 
@@ -145,11 +146,11 @@ def sign_test(won: int, lost: int) -> float:
     return min(1.0, 2 * float(bdtr(min(won, lost), won + lost, 0.5))) if won + lost else 1.0
 
 
-def _limits(values: np.ndarray, level: float) -> tuple[float, float, int]:
+def _limits(values: np.ndarray) -> tuple[float, float, int]:
     values = values[~np.isnan(values)]
     if len(values) == 0:
         return np.nan, np.nan, 0
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high), len(values)
 
 
@@ -172,15 +173,15 @@ def is_perfect(mean: float, metric: str) -> bool:
     return metric not in LOWER_IS_BETTER and bool(mean >= 1 - 1e-12)
 
 
-def exact_lower(patients: int, level: float = 0.95) -> float:
+def exact_lower(patients: int) -> float:
     r"""Lower end of Clopper and Pearson's two-sided interval for n of n successes: :math:`(\alpha / 2)^{1/n}`.
 
     0.884 for 30 patients, 0.963 for 100.
     """
-    return float(((1 - level) / 2) ** (1 / patients)) if patients else 0.0
+    return float(((1 - LEVEL) / 2) ** (1 / patients)) if patients else 0.0
 
 
-def exact_lower_balanced(patients: Sequence[int], level: float = 0.95) -> float:
+def exact_lower_balanced(patients: Sequence[int]) -> float:
     r"""Exact lower bound of the mean recall of K classes with :math:`n_k` patients each.
 
     The smallest :math:`\frac{1}{K} \sum_k p_k` among all recalls that explain such a result, :math:`\prod_k p_k^{n_k} \ge \alpha / 2`. By
@@ -192,7 +193,7 @@ def exact_lower_balanced(patients: Sequence[int], level: float = 0.95) -> float:
     counts = np.asarray(patients, np.float64)
     if len(counts) == 0 or counts.min() < 1:
         return 0.0
-    log_alpha = np.log((1 - level) / 2)
+    log_alpha = np.log((1 - LEVEL) / 2)
 
     def excess(log_scale: float) -> float:
         return float(counts @ np.minimum(0.0, log_scale + np.log(counts))) - log_alpha
@@ -205,10 +206,10 @@ def exact_lower_balanced(patients: Sequence[int], level: float = 0.95) -> float:
     return float(np.minimum(1.0, scale * counts).mean())
 
 
-def exact_bounds(labels: np.ndarray, patients: np.ndarray, level: float = 0.95) -> dict[str, float]:
+def exact_bounds(labels: np.ndarray, patients: np.ndarray) -> dict[str, float]:
     """Lower bounds of metrics for predictions that are all correct, from numbers of patients."""
     classes = [len(set(patients[labels == k])) for k in np.unique(labels)]
     return {
-        "accuracy": exact_lower(len(set(patients)), level),
-        "balanced_accuracy": exact_lower_balanced(classes, level),
+        "accuracy": exact_lower(len(set(patients))),
+        "balanced_accuracy": exact_lower_balanced(classes),
     }

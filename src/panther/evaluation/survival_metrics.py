@@ -98,13 +98,13 @@ class KaplanMeier:
         return float(self.time[below[0]]) if len(below) else np.inf
 
 
-def kaplan_meier(time: np.ndarray, event: np.ndarray, level: float = 0.95) -> KaplanMeier:
+def kaplan_meier(time: np.ndarray, event: np.ndarray) -> KaplanMeier:
     r"""Product-limit estimate :math:`S(t) = \prod_{t_k \le t} (1 - d_k / n_k)` with Greenwood's log-log limits."""
     distinct, at_risk, events, _ = _life_table(time, event)
     survival = np.cumprod(1 - events / at_risk)
     with np.errstate(divide="ignore", invalid="ignore"):
         variance = np.cumsum(events / (at_risk * (at_risk - events)))
-        spread = ndtri((1 + level) / 2) * np.sqrt(variance) / np.log(survival)
+        spread = ndtri(0.975) * np.sqrt(variance) / np.log(survival)
         inside = (survival > 0) & (survival < 1)
         low = np.where(inside, survival ** np.exp(-spread), survival)
         high = np.where(inside, survival ** np.exp(spread), survival)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,8 @@ from panther.charts.chart import Chart
 from panther.charts.prototypes import Group, Tests, correlations, group_shares, relation, shares
 from panther.charts.style import GREY, MISSING, plain_text, save, short
 from panther.charts.to_matplotlib import draw
-from panther.errors import InputError
 from panther.explain.atlas import KINDS, LARGEST, Atlas
-from panther.explain.names import Naming, as_names, entry, label, row_colour
+from panther.explain.names import Naming, entry, label, row_colour
 from panther.explain.slide_map import Sheet
 from panther.explain.touching import COLUMNS, neighbour_rows
 from panther.storage.files import write_json, write_text
@@ -78,8 +77,7 @@ def draw_overview(atlas: Atlas) -> Any:
 FORMAT = 1
 JPEG_QUALITY = 92
 PROTOTYPES = "prototypes.safetensors"  # a copy
-# patterns; `names.yaml` is the user's once it is there
-WRITTEN = ("*.png", "*.csv", "atlas.json", PROTOTYPES, "names.new.yaml")
+WRITTEN = ("*.png", "*.csv", "atlas.json", PROTOTYPES)  # patterns
 # of any run of ours
 OURS = re.compile(r"(C\d+|relations)\.png|groups\.[^/]*\.png|exemplars/C\d+-(nearest|random)-\d+\.jpg")
 NAMES_HEAD = """# Names of the prototypes: look at C0.png, C1.png, ... and write what you see behind the colon.
@@ -118,12 +116,8 @@ def write_atlas(atlas: Atlas, folder: Path) -> list[Path]:
         written.append(folder / f"{name}.csv")
         write_spreadsheet(written[-1], header, rows)
     template = folder / "names.yaml"
-    try:  # names that a user filled in are kept; those of another atlas would be refused by every command
-        is_kept = template.exists() and as_names(template, atlas.prototypes) is not None
-    except InputError:
-        is_kept = False
-    if not is_kept:
-        written.append(folder / "names.new.yaml" if template.exists() else template)
+    if not template.exists():  # it is the user's once it is there
+        written.append(template)
         namings = atlas.settings.maps.namings
         lines = [f"C{c}: {entry(namings.get(c, Naming()))}".rstrip() for c in range(atlas.prototypes)]
         write_text(written[-1], NAMES_HEAD + "\n".join(lines) + "\n")
@@ -196,21 +190,13 @@ def _write_pictures(atlas: Atlas, content: Content, folder: Path) -> list[Path]:
     if relations := list(relation_charts(content).values()):
         figures["relations"] = lambda: draw([relations])
     for column, chart in group_charts(content).items():
-        figures[_free_name(column, figures)] = chart.figure
+        figures["groups." + re.sub(r"[^\w-]+", "_", column)] = chart.figure
     for c in sorted({atlas.exemplars[index].prototype for index in atlas.pictures}):
         figures[f"C{c}"] = partial(draw_exemplars, atlas, c)
     for name, draw_figure in figures.items():
         written.append(folder / f"{name}.png")
         save(draw_figure(), written[-1])
     return written
-
-
-def _free_name(column: str, taken: Iterable[str]) -> str:
-    """Name of a column's picture, with a number where it is taken (some disks ignore case)."""
-    in_use = {name.casefold() for name in taken}
-    name = "groups." + re.sub(r"[^\w-]+", "_", column)
-    numbered = (f"{name}-{number}" for number in count(2))
-    return next(free for free in chain([name], numbered) if free.casefold() not in in_use)
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:

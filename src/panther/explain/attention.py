@@ -39,13 +39,10 @@ class Scale:
     of: Callable[[np.ndarray], np.ndarray]  # (N, k) -> (N, k) from 0 to 1
 
 
-def _rank(weights: np.ndarray) -> np.ndarray:
-    return (rankdata(weights, axis=0) - 0.5) / len(weights)  # equal ones share a rank
-
-
 SCALES = {
-    "rank": Scale("rank of the attention within the slide", _rank),
-    "linear": Scale("attention, as a share of the slide's largest", lambda weights: weights / weights.max(0)),
+    # equal ones share a rank
+    "rank": Scale("rank of the attention within the slide", lambda w: (rankdata(w, axis=0) - 0.5) / len(w)),
+    "linear": Scale("attention, as a share of the slide's largest", lambda w: w / w.max(0)),
 }
 
 
@@ -57,7 +54,9 @@ class AttentionMap(SlideMap):
     titles: tuple[str, ...]  # k
     main: int  # column of the predicted output
     scale: Scale
-    prediction: Mapping[str, float]  # class and its probability, or the risk
+    prediction: Mapping[
+        str, float
+    ]  # the likeliest class with its probability, the labels' probabilities, risk or value
 
     @property
     def predicted(self) -> str:
@@ -137,6 +136,11 @@ def map_attention(
     shares = SCALES[scale].of(received.weights).astype(np.float32)
     probabilities = received.prediction.get("probabilities")
     main = 0 if probabilities is None or shares.shape[1] == 1 else int(probabilities[0].argmax())
+    row = model.task.numbers(received.prediction)[0]
+    prediction = {name: float(value) for name, value in zip(model.task.names, row, strict=True)}
+    if model.task.kind == "classification":
+        likeliest = max(prediction, key=prediction.__getitem__)
+        prediction = {likeliest: prediction[likeliest]}
     return AttentionMap(
         bag.slide_id,
         cells,
@@ -150,7 +154,7 @@ def map_attention(
         titles=attention_titles(model, shares.shape[1]),
         main=main,
         scale=SCALES[scale],
-        prediction=_predicted(model, received.prediction),
+        prediction=prediction,
     )
 
 
@@ -164,8 +168,7 @@ def draw_attention(attention_map: AttentionMap) -> Any:
     else:
         shown = shown.within(draw.SMALL_PANEL)
     panels = [(title, draw.heat_pixels(shown, k)) for k, title in enumerate(titles)]
-    bar, rows = draw.ColourBar(attention_map.scale.label), draw.rows_for(shown, len(panels))
-    return draw.sheet_figure(shown, panels, draw.unit_of(shown), bar=bar, rows=rows)
+    return draw.sheet_figure(shown, panels, bar=draw.ColourBar(attention_map.scale.label), in_rows=True)
 
 
 @plain_text
@@ -174,7 +177,7 @@ def draw_attention_beside(attention_map: AttentionMap) -> Any:
     shown, main = attention_map.within(draw.PANEL), attention_map.main
     title = f"{attention_map.titles[main]} (predicted: {attention_map.predicted})"
     panels = [*draw.original(shown), (title, draw.heat_pixels(shown, main))]
-    return draw.sheet_figure(shown, panels, draw.unit_of(shown), bar=draw.ColourBar(attention_map.scale.label))
+    return draw.sheet_figure(shown, panels, bar=draw.ColourBar(attention_map.scale.label))
 
 
 # outputs of a network that differ from its predictions
@@ -189,11 +192,3 @@ def attention_titles(model: Model, columns: int) -> tuple[str, ...]:
     if len(outputs) != columns:
         outputs = tuple(f"{OUTPUTS.get(model.task.name, 'output')} {k + 1}" for k in range(columns))
     return tuple(f"attention of {name} for {output}" for output in outputs)
-
-
-def _predicted(model: Model, prediction: dict[str, np.ndarray]) -> dict[str, float]:
-    """Likeliest class and its probability, each label's probability, the risk, or the value."""
-    row = model.task.numbers(prediction)[0]
-    values = {name: float(value) for name, value in zip(model.task.names, row, strict=True)}
-    likeliest = max(values, key=values.__getitem__)
-    return {likeliest: values[likeliest]} if model.task.kind == "classification" else values

@@ -16,7 +16,8 @@ from panther.explain.slide_map import SlideMap
 from panther.store import atomic_write, hash_of
 from panther.version import __version__
 
-KINDS = {"dicom": "LABELMAP", "dicom-seg": "BINARY"}  # format of maps -> type of segmentation
+# format of maps -> name and type of the segmentation
+KINDS = {"dicom": ("seg", "LABELMAP"), "dicom-seg": ("binary", "BINARY")}
 PARTS = 16  # of a patch, where several grids overlay each other
 TISSUE = ("85756007", "SCT", "Tissue")
 SERIES = 8000  # number of the first series; unlikely to be taken
@@ -29,14 +30,19 @@ def write_dicom(
     source = source_of(image)
     index, pitch, corner = pixels_of(slide_map.grid)
     where = placement(source, corner, pitch)
-    written = []
-    for kind in (kind for kind in KINDS if kind in formats):
-        labels = np.where(index >= 0, slide_map.labels[index] + 1, 0)  # 0: no patch
-        path = folder / f"{slide_map.slide}.{'seg' if kind == 'dicom' else 'binary'}.dcm"
-        written.append(_save(_segmentation(slide_map, source, labels, where, KINDS[kind]), path))
+    labels = np.where(index >= 0, slide_map.labels[index] + 1, 0)  # 0: no patch
     shares = np.where(index >= 0, slide_map.assignment[index, prototype], 0).astype(np.float32)
-    path = folder / f"{slide_map.slide}.C{prototype}.dcm"
-    return [*written, _save(_parametric_map(slide_map, source, shares, prototype, where), path)]
+    images: dict[str, Any] = {
+        name: _segmentation(slide_map, source, labels, where, kind)
+        for requested, (name, kind) in KINDS.items()
+        if requested in formats
+    }
+    images[f"C{prototype}"] = _parametric_map(slide_map, source, shares, prototype, where)
+    paths = [folder / f"{slide_map.slide}.{name}.dcm" for name in images]
+    for path, dataset in zip(paths, images.values(), strict=True):
+        with atomic_write(path) as temporary:
+            dataset.save_as(temporary)
+    return paths
 
 
 def source_of(image: Path | None) -> Any:
@@ -117,9 +123,9 @@ def _segmentation(slide_map: SlideMap, source: Any, labels: np.ndarray, where: M
     ]
     lookup = np.zeros(slide_map.prototypes + 1, np.uint8 if slide_map.prototypes < 256 else np.uint16)
     lookup[[c + 1 for c in present]] = range(1, len(present) + 1)
-    arguments = _identity(slide_map, source, kind, SERIES)
+    arguments = _about(slide_map, source, labels, kind, SERIES)
     arguments["omit_empty_frames"] = False  # tiles are found by their order
-    return Segmentation([source], lookup[labels][None], kind, segments, **arguments, **where, **_tiles(labels))
+    return Segmentation([source], lookup[labels][None], kind, segments, **arguments, **where)
 
 
 def _parametric_map(
@@ -130,23 +136,22 @@ def _parametric_map(
 
     text = f"posterior of {slide_map.title(prototype)}"
     values = RealWorldValueMapping(f"C{prototype}", text[:64], codes.UCUM.NoUnits, (0.0, 1.0), slope=1.0, intercept=0.0)
-    arguments = _identity(slide_map, source, f"C{prototype}", SERIES + 1)
+    arguments = _about(slide_map, source, shares, f"C{prototype}", SERIES + 1)
     arguments |= {"contains_recognizable_visual_features": False, "real_world_value_mappings": [values]}
     arguments |= {"window_center": 0.5, "window_width": 1.0, "content_description": text[:64]}
-    return ParametricMap([source], shares[None], **arguments, **where, **_tiles(shares))
+    return ParametricMap([source], shares[None], **arguments, **where)
 
 
-def _tiles(pixels: np.ndarray) -> dict[str, Any]:
-    side = min(512, max(pixels.shape))
-    return {"tile_pixel_array": True, "tile_size": (side, side), "dimension_organization_type": "TILED_FULL"}
-
-
-def _identity(slide_map: SlideMap, source: Any, kind: str, series: int) -> dict[str, Any]:
-    """Identifiers, which are the same for the same map of the same slide."""
+def _about(slide_map: SlideMap, source: Any, pixels: np.ndarray, kind: str, series: int) -> dict[str, Any]:
+    """Tiles, and identifiers, which are the same for the same map of the same slide."""
     from pydicom.uid import generate_uid
 
+    side = min(512, max(pixels.shape))
     parts = [source.SOPInstanceUID, kind, hash_of([slide_map.names], slide_map.assignment.tobytes())]
     return {
+        "tile_pixel_array": True,
+        "tile_size": (side, side),
+        "dimension_organization_type": "TILED_FULL",
         "series_instance_uid": generate_uid(entropy_srcs=[*parts, "series"]),
         "series_number": series,
         "sop_instance_uid": generate_uid(entropy_srcs=parts),
@@ -156,9 +161,3 @@ def _identity(slide_map: SlideMap, source: Any, kind: str, series: int) -> dict[
         "software_versions": __version__,
         "device_serial_number": "none",
     }
-
-
-def _save(dataset: Any, path: Path) -> Path:
-    with atomic_write(path) as temporary:
-        dataset.save_as(temporary)
-    return path

@@ -153,26 +153,17 @@ def regions(grid: Grid, labels: np.ndarray) -> list[Region]:
     keys = np.stack([labels[order], grid.layer[order]], 1)
     starts = np.flatnonzero(np.r_[True, (np.diff(keys, axis=0) != 0).any(1)])
     for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True):
-        members = order[start:stop]
         prototype, layer = (int(key) for key in keys[start])
-        out += _of_cells(grid.cells[members], prototype, grid.origins[layer], grid.pitch)
+        cells = grid.cells[order[start:stop]]
+        low = cells.min(0)
+        width, height = (cells.max(0) - low + 1).tolist()
+        mask = np.zeros((height, width), bool)
+        mask[tuple((cells - low).T[::-1])] = True
+        sizes = np.bincount(ndimage.label(mask)[0].ravel())[1:]  # trace numbers its regions in the same order
+        for polygon, size in zip(trace(mask), sizes.tolist(), strict=True):
+            outer, *holes = ((ring + low) * grid.pitch + grid.origins[layer] for ring in polygon.rings)
+            out.append(Region(prototype, Polygon(outer, tuple(holes)), size))
     return out
-
-
-def _of_cells(cells: np.ndarray, prototype: int, origin: np.ndarray, pitch: float) -> list[Region]:
-    low = cells.min(0)
-    width, height = (cells.max(0) - low + 1).tolist()
-    mask = np.zeros((height, width), bool)
-    mask[tuple((cells - low).T[::-1])] = True
-    sizes = np.bincount(ndimage.label(mask)[0].ravel())[1:]  # trace numbers its regions in the same order
-
-    def placed(ring: np.ndarray) -> np.ndarray:
-        return (ring + low) * pitch + origin
-
-    return [
-        Region(prototype, Polygon(placed(polygon.outer), tuple(map(placed, polygon.holes))), int(size))
-        for polygon, size in zip(trace(mask), sizes, strict=True)
-    ]
 
 
 def feature(region: Region, names: dict[int, str], mpp: float | None, colours: Sequence[str]) -> dict[str, Any]:

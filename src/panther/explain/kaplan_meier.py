@@ -2,6 +2,7 @@ r"""Survival by the share of each prototype: Kaplan-Meier curves of tertiles of 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -176,24 +177,14 @@ def _title(row: Row) -> str:
 
 def curve_chart(row: Row, unit: str, title: str, ticks: Sequence[float] | None = None) -> Chart:
     """Curves of one prototype's groups, from its row of `km.json`."""
-    groups = [group for group in row["groups"] if group.get("time")]
-    cuts = [group.get("largest_pi") for group in groups[:-1]]  # of neighbouring groups
+    groups = row["groups"]
+    cuts = [f"{100 * group['largest_pi']:.1f} %" for group in groups[:-1]]  # of neighbouring groups
+    shares = [f"up to {cuts[0]}", *(f"{low} to {high}" for low, high in pairwise(cuts)), f"above {cuts[-1]}"]
     curves = {
-        f"{g['group']} π{_between(cuts, k)} (n = {g['n']}, {g['events']} events)": _curve(g)
-        for k, g in enumerate(groups)
+        f"{group['group']} π {share} (n = {group['n']}, {group['events']} events)": _curve(group)
+        for group, share in zip(groups, shares, strict=True)
     }
-    return survival_curves(curves, unit, title, [LOOKS[g["group"]] for g in groups], ticks)
-
-
-def _between(cuts: Sequence[float | None], k: int) -> str:
-    """Shares of group ``k`` between its cut-offs; nothing where they are not known."""
-    if None in cuts or not cuts:
-        return ""
-    low, high = (
-        f"{100 * cut:.1f} %" if cut is not None else ""
-        for cut in (cuts[k - 1] if k else None, cuts[k] if k < len(cuts) else None)
-    )
-    return f" {low} to {high}" if low and high else f" up to {high}" if high else f" above {low}"
+    return survival_curves(curves, unit, title, [LOOKS[group["group"]] for group in groups], ticks)
 
 
 def draw_curves(rows: Sequence[Row], unit: str = "") -> "Figure":

@@ -79,12 +79,13 @@ def _from_frame(source: str, table: "pd.DataFrame") -> Proportions:
         )
     pi = table[names].apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
     samples = table["slide"].astype(str)
-    patches = next((name for name in ("n_patches", "patches") if name in table.columns), None)
-    counts = None if patches is None else pd.to_numeric(table[patches], errors="coerce").to_numpy(np.float64)
+    counts = None
+    if "n_patches" in table.columns:
+        counts = pd.to_numeric(table["n_patches"], errors="coerce").to_numpy(np.float64)
     wrong = {
         "a proportion that is no number from 0 to 1": ~((pi >= -SAME) & (pi <= 1 + SAME)).all(1),
         "a slide for the second time": samples.duplicated().to_numpy(),
-        f"no number of patches above 0 in {patches}": counts is not None and ~(np.isfinite(counts) & (counts > 0)),
+        "no number above 0 in n_patches": counts is not None and ~(np.isfinite(counts) & (counts > 0)),
     }
     for what, rows in wrong.items():
         if np.any(rows):

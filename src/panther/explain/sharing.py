@@ -24,7 +24,7 @@ SHARES, SIMILARITY = "shares.png", "similarity.png"
 MONTAGES = re.compile(r"(overview|C\d+)\.png")  # of an atlas
 
 
-def check_own_folder(folder: Path) -> None:
+def check_shared_folder(folder: Path) -> None:
     """Refuse a folder with a card, configuration or weights of something else."""
     files = [name for name in (CARD, CONFIG, MODEL) if (folder / name).exists()]
     try:

@@ -239,31 +239,43 @@ def original(slide_map: SlideMap) -> list[Panel]:
     return [] if slide_map.view.blank else [(slide_map.slide, slide_map.view.background)]
 
 
-def rows_for(slide_map: SlideMap, pictures: int) -> int:
-    """Number of rows with which a sheet of pictures is wider than high."""
-    return max(1, round((pictures * slide_map.view.size[0] / slide_map.view.size[1] / 1.6) ** 0.5))
-
-
 def sheet_figure(
     slide_map: SlideMap,
     panels: Sequence[Panel],
-    unit: float,
     legend: "Legend | None" = None,
     bar: "ColourBar | None" = None,
-    rows: int = 1,
+    letters: float = 1.0,
+    in_rows: bool = False,
 ) -> Any:
-    """Figure of panels with scale bars and tissue outlines, a legend and a colour bar on the right."""
+    """Figure of panels with scale bars and tissue outlines, a legend and a colour bar on the right.
+
+    Fonts are made for a picture of about a thousand pixels, grow with larger ones, and with ``letters``. ``in_rows`` makes the sheet wider
+    than high.
+    """
+    from matplotlib.collections import LineCollection
+
+    across, down = slide_map.view.size
+    unit = letters * max(1.0, max(across, down) / 1000)
     room, least, per_column = 0.0 if bar is None else bar.room + 4, 0, 1
     if legend is not None:
         per_column = min(len(legend.lines), max(16, int(panels[0][1].shape[0] / (ROW * unit)) - 1))
         room += legend.column * -(-len(legend.lines) // per_column)
         least = (per_column + 1) * ROW + 30
+    rows = max(1, round((len(panels) * across / down / 1.6) ** 0.5)) if in_rows else 1
     sheet = Sheet(panels, room * unit, unit, rows, least * unit)
     if legend is not None:
         legend.draw(sheet, per_column)
     if bar is not None:
         colour_bar(sheet, bar)
-    add_scale_bar_and_outline(sheet, slide_map)
+    rings = [slide_map.view.pixels(ring) for polygon in slide_map.outline for ring in polygon.rings]
+    closed = [np.concatenate([ring, ring[:1]]) for ring in rings]
+    for ax in sheet.axes:
+        if closed:
+            ax.add_collection(LineCollection(closed, colors=INK, linewidths=0.9 * unit), autolim=False)
+        if slide_map.view.mpp is not None:
+            scale_bar(ax, slide_map.view, unit)
+        ax.set_xlim(0, sheet.width)
+        ax.set_ylim(sheet.height, 0)
     return sheet.figure
 
 
@@ -304,14 +316,14 @@ def prototype_legend(slide_map: SlideMap) -> Legend:
 def draw_map(slide_map: SlideMap) -> Any:
     """Prototype of every patch over the slide, with a legend of names and pi; returns a matplotlib figure."""
     panels = [(slide_map.slide, map_pixels(slide_map))]
-    return sheet_figure(slide_map, panels, unit_of(slide_map), prototype_legend(slide_map))
+    return sheet_figure(slide_map, panels, prototype_legend(slide_map))
 
 
 @plain_text
 def draw_heatmap(slide_map: SlideMap, prototype: int) -> Any:
     """Share of one prototype in every patch, from 0 to 1; returns a matplotlib figure."""
     title = f"{slide_map.slide}: {_with_weight(slide_map, prototype)}"
-    return sheet_figure(slide_map, [(title, heat_pixels(slide_map, prototype))], unit_of(slide_map), bar=ColourBar())
+    return sheet_figure(slide_map, [(title, heat_pixels(slide_map, prototype))], bar=ColourBar())
 
 
 @plain_text
@@ -320,7 +332,7 @@ def draw_heatmaps(slide_map: SlideMap, prototypes: Sequence[int] | None = None) 
     slide_map = slide_map.within(SMALL_PANEL)
     chosen = range(slide_map.prototypes) if prototypes is None else prototypes
     panels = [(_with_weight(slide_map, c), heat_pixels(slide_map, c)) for c in chosen]
-    return sheet_figure(slide_map, panels, 1.0, bar=ColourBar(), rows=rows_for(slide_map, len(panels)))
+    return sheet_figure(slide_map, panels, bar=ColourBar(), in_rows=True)
 
 
 @plain_text
@@ -332,28 +344,13 @@ def draw_side_by_side(slide_map: SlideMap, prototype: int) -> Any:
         (f"{slide_map.slide}: prototypes", map_pixels(slide_map)),
         (f"share of {_with_weight(slide_map, prototype)}: dark 0, yellow 1", heat_pixels(slide_map, prototype)),
     ]
-    return sheet_figure(slide_map, panels, BESIDE * unit_of(slide_map), prototype_legend(slide_map))
+    return sheet_figure(slide_map, panels, prototype_legend(slide_map), letters=BESIDE)
 
 
 def bar_length(width_um: float) -> float:
     """Length of a scale bar: the largest of 1, 2, 5, 10, ... um that is at most a quarter of the width."""
     power = 10.0 ** np.floor(np.log10(width_um / 4))
     return float(power * max(step for step in (1, 2, 5) if power * step <= width_um / 4 or step == 1))
-
-
-def add_scale_bar_and_outline(sheet: Sheet, slide_map: SlideMap, axes: Sequence[Any] = ()) -> None:
-    """Tissue outline and scale bar on every picture, or on these."""
-    from matplotlib.collections import LineCollection
-
-    rings = [slide_map.view.pixels(ring) for polygon in slide_map.outline for ring in polygon.rings]
-    closed = [np.concatenate([ring, ring[:1]]) for ring in rings]
-    for ax in axes or sheet.axes:
-        if closed:
-            ax.add_collection(LineCollection(closed, colors=INK, linewidths=0.9 * sheet.unit), autolim=False)
-        if slide_map.view.mpp is not None:
-            scale_bar(ax, slide_map.view, sheet.unit)
-        ax.set_xlim(0, sheet.width)
-        ax.set_ylim(sheet.height, 0)
 
 
 def scale_bar(ax: Any, view: View, unit: float) -> None:
@@ -399,8 +396,3 @@ def _with_weight(slide_map: SlideMap, prototype: int) -> str:
     """Number and weight before the name, because a narrow picture cuts off the end."""
     number, _, name = slide_map.title(prototype).partition(" ")
     return f"{number} (π {slide_map.weights[prototype]:.3f}) {name}".rstrip()
-
-
-def unit_of(slide_map: SlideMap) -> float:
-    """Fonts for a picture of about a thousand pixels, and in proportion for larger ones."""
-    return max(1.0, max(slide_map.view.size) / 1000)

@@ -67,7 +67,23 @@ def touching(assignment: np.ndarray, grid: Grid) -> Touching:
     """Neighbours on one slide, from posteriors (N, C) and the places of the patches."""
     places = Places(grid.corners, grid.pitch, (len(assignment),))
     counted = neighbourhood(np.ascontiguousarray(assignment), places)
-    return Touching(counted, *_surroundings(assignment.argmax(1), places, assignment.shape[1]))
+    adjacency = side_by_side(places.coords, places.step)
+    size, count = len(adjacency.ahead), assignment.shape[1]
+    label = np.empty(size, np.int64)
+    label[adjacency.place] = assignment.argmax(1)
+    at, way = np.nonzero(adjacency.ahead < size)
+    ahead = adjacency.ahead[at, way]
+    first, second = np.concatenate([at, ahead]), np.concatenate([ahead, at])
+    neighbours = np.bincount(first, minlength=size)
+    inside, beside = np.zeros((2, count, count), np.int64)
+    for other in np.unique(label):
+        of_other = np.bincount(first[label[second] == other], minlength=size)
+        most = 2 * of_other > neighbours
+        inside[:, other] = np.bincount(label[most], minlength=count)
+        beside[:, other] = np.bincount(label[~most & (of_other > 0)], minlength=count)
+    for matrix in (inside, beside):
+        np.fill_diagonal(matrix, 0)
+    return Touching(counted, np.bincount(label, minlength=count), inside, beside)
 
 
 def no_touching(count: int) -> Touching:
@@ -83,27 +99,6 @@ def _parts_of_others(touches: np.ndarray) -> np.ndarray:
     total = others.sum(1, keepdims=True)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where((total >= FEWEST) & ~np.eye(len(others), dtype=bool), others / total, np.nan)
-
-
-def _surroundings(labels: np.ndarray, places: Places, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Members (C,), and their numbers inside (C, C) and beside (C, C) each other prototype."""
-    adjacency = side_by_side(places.coords, places.step)
-    size = len(adjacency.ahead)
-    label = np.empty(size, np.int64)
-    label[adjacency.place] = labels
-    at, way = np.nonzero(adjacency.ahead < size)
-    ahead = adjacency.ahead[at, way]
-    first, second = np.concatenate([at, ahead]), np.concatenate([ahead, at])
-    neighbours = np.bincount(first, minlength=size)
-    inside, beside = np.zeros((2, count, count), np.int64)
-    for other in np.unique(label):
-        of_other = np.bincount(first[label[second] == other], minlength=size)
-        most = 2 * of_other > neighbours
-        inside[:, other] = np.bincount(label[most], minlength=count)
-        beside[:, other] = np.bincount(label[~most & (of_other > 0)], minlength=count)
-    for matrix in (inside, beside):
-        np.fill_diagonal(matrix, 0)
-    return np.bincount(label, minlength=count), inside, beside
 
 
 def neighbour_rows(neighbours: Touching) -> list[list[Any]]:

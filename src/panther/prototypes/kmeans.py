@@ -86,14 +86,14 @@ class KMeansProblem(NamedTuple):
 Solved = tuple[KMeansRun, list[float]]  # the best run, and the inertia of each
 
 
-def kmeans(x: Tensor, n_clusters: int, seed: int, restarts: int, track: Track = untracked) -> Solved:
+def kmeans(x: Tensor, n_clusters: int, seed: int, restarts: int) -> Solved:
     """Best of several restarts on a sample (m, d), and the inertia of each."""
-    return solve_all([KMeansProblem.on(x, n_clusters, seed, restarts)], track)[0]
+    return solve_all([KMeansProblem.on(x, n_clusters, seed, restarts)])[0]
 
 
-def solve_all(problems: Sequence[KMeansProblem], track: Track = untracked) -> list[Solved]:
+def solve_all(problems: Sequence[KMeansProblem]) -> list[Solved]:
     """Solve several problems; the first error is raised."""
-    solved = kmeans_many(problems, track)
+    solved = kmeans_many(problems)
     for run in solved:
         if isinstance(run, InputError):
             raise run

@@ -151,10 +151,9 @@ def _classes_of_folds(material: Material) -> Iterator[Check]:
         yield Check("mind", text, advice)
 
 
-def _training(material: Material) -> Iterator[Check]:
+def _resamples(material: Material) -> Iterator[Check]:
     sentences = [*one_class(material.run.predictions), about_resamples(material.run.study.bootstrap)]
     yield from (Check("mind", sentence) for sentence in sentences if sentence)
-    yield from filter(None, (few_steps(material.run), below_chance(material.run)))
 
 
 def _selection(material: Material) -> Iterator[Check]:
@@ -199,38 +198,36 @@ def _collapse(material: Material) -> Iterator[Check]:
         yield Check("mind", text)
 
 
-QUESTIONS: tuple[Callable[[Material], Iterator[Check]], ...] = (
-    _patients, _sites, _chance, _training, _classes_of_folds, _selection, _size, _shift, _collapse, _failures
-)  # fmt: skip
-
-
-def few_steps(run: Run) -> Check | None:
+def _few_steps(material: Material) -> Iterator[Check]:
     """Heads that were trained in few steps of the optimiser."""
+    run = material.run
     heads = [head.title for head in run.study.heads if head.name != PROBE and head.title in set(run.summary["head"])]
     settings = replace(usual_training(run.kind, network=False), **run.study.training)
     samples = max(len(parts["train"]) for parts in run.folds)
     steps = settings.epochs * -(-samples // (settings.batch_size * settings.accumulate))
     if not heads or steps >= FEW_STEPS:
-        return None
+        return
     batches = f"{settings.batch_size} per batch, learning rate {settings.learning_rate:g}"
     how = f"{plural(settings.epochs, 'epoch')}, {plural(samples, 'sample')}, {batches}"
     text = f"Head {join_words(heads)}: trained in at most {plural(steps, 'step')}; the score may be limited by this."
     probes = any(head.name == PROBE for head in run.study.heads)
     convex = "the head `probe` beside it" if probes else "`heads: [probe]`"
     remedy = f"Use {convex}, which is fitted to convergence, or train longer, e.g. `training: {LONGER}` in the study file; see Curves for the loss."
-    return Check("mind", text, f"{how[:1].upper()}{how[1:]}. {remedy}")
+    yield Check("mind", text, f"{how[:1].upper()}{how[1:]}. {remedy}")
 
 
-def below_chance(run: Run) -> Check | None:
+def _below_chance(material: Material) -> Iterator[Check]:
     """Results that are significantly worse than guessing."""
-    chance = run.chance(run.metric)
-    if chance is None:
-        return None
-    table = run.judged("test", run.metric)
-    worse = table[table["ci_high"] < chance - ROUNDING]
-    if worse.empty:
-        return None
+    run = material.run
+    table, chance = run.judged("test", run.metric), run.chance(run.metric)
+    if chance is None or (worse := table[table["ci_high"] < chance - ROUNDING]).empty:
+        return
     rows = (f"{r['row']} {number(r['mean'])}, at most {number(r['ci_high'])}" for _, r in worse.iterrows())
     kinds = {{PROBE: PROBE, NETWORK: NETWORK}.get(head, "head") for head in worse["head"]}
     text = f"Worse than guessing ({number(chance, 2)}): {'; '.join(rows)}. Differences from these rows are meaningless."
-    return Check("mind", text, " ".join(WORSE[kind] for kind in WORSE if kind in kinds))
+    yield Check("mind", text, " ".join(WORSE[kind] for kind in WORSE if kind in kinds))
+
+
+QUESTIONS: tuple[Callable[[Material], Iterator[Check]], ...] = (
+    _patients, _sites, _chance, _resamples, _few_steps, _below_chance, _classes_of_folds, _selection, _size, _shift, _collapse, _failures
+)  # fmt: skip

@@ -128,8 +128,8 @@ class MixtureDistance:
 
     @cached_property
     def _origin(self) -> np.ndarray:
-        """Origin of the means (C, d): large means would cancel in the products."""
-        return _rounded(self.mixtures.means.mean(0))
+        """Origin of the means (C, d): large means would cancel in the products; in float32, so that differences to it lose one digit."""
+        return self.mixtures.means.mean(0).astype(np.float32).astype(np.float64)
 
     def _factors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
         """Two factors of the rows, (C, 2d, q) each, and a constant term, (C, 1, q)."""
@@ -137,12 +137,10 @@ class MixtureDistance:
         positive = np.concatenate([1 / v, v + means**2], -1)
         crossed = np.concatenate([-2 * means, -2 * means / v], -1)
         fixed = (means**2 / v).sum(-1)[..., None]
-        positive, crossed, fixed = (a.transpose(1, 2, 0).copy() for a in (positive, crossed, fixed))
-        return (
-            torch.from_numpy(positive).to(dtype),
-            torch.from_numpy(crossed).to(dtype),
-            torch.from_numpy(fixed).to(dtype),
+        first, second, third = (
+            torch.from_numpy(a.transpose(1, 2, 0).copy()).to(dtype) for a in (positive, crossed, fixed)
         )
+        return first, second, third
 
     def quick(self, block: Tensor) -> tuple[Tensor, Tensor]:
         """Affinities less 1, (q, n), and bounds of their rounding errors."""
@@ -187,38 +185,3 @@ class MixtureDistance:
         one = Mixtures(*(part[query] for part in self.mixtures))
         weights, looks = parts_of_distance(one, as_mixture(rows, len(self._origin), self.floor))
         return -(weights + looks).sum(-1)
-
-
-@dataclass(frozen=True)
-class Euclidean:
-    """Nearness of vectors (minus their squared distance)."""
-
-    vectors: np.ndarray  # (q, d)
-
-    @property
-    def queries(self) -> int:
-        """Their number."""
-        return len(self.vectors)
-
-    @cached_property
-    def _origin(self) -> np.ndarray:
-        """Origin of the vectors: far from 0 the products would cancel."""
-        return _rounded(self.vectors.mean(0))
-
-    def quick(self, block: Tensor) -> tuple[Tensor, Tensor]:
-        """Minus the squared distances from products of vectors, (q, n), and their rounding error."""
-        z = block - torch.from_numpy(self._origin).to(block.dtype)
-        q = torch.from_numpy(self.vectors - self._origin).to(block.dtype)
-        squares = (q * q).sum(1, keepdim=True) + (z * z).sum(1)  # (q, n)
-        return 2 * (q @ z.T) - squares, 8 * block.shape[1] * torch.finfo(block.dtype).eps * squares
-
-    def exact(self, query: int, rows: np.ndarray) -> np.ndarray:
-        """The same in float64."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            squared = ((rows - self.vectors[query]) ** 2).sum(1)
-        return np.where(np.isfinite(squared), -squared, np.nan)
-
-
-def _rounded(origin: np.ndarray) -> np.ndarray:
-    """Point rounded to float32, so that differences to it have the rounding error of their last digit only."""
-    return origin.astype(np.float32).astype(np.float64)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from panther.errors import InputError
-from panther.search.distances import Euclidean, Hellinger, MixtureDistance, as_mixture, as_proportions, variance_floor
+from panther.search.distances import Hellinger, MixtureDistance, as_mixture, as_proportions, variance_floor
 from panther.statistics import Apart, Cosine, Measure, Nearest, nearest_rows
 from panther.storage.clinical import PATIENT_COLUMNS, SITE_COLUMNS, TCGA, Columns, read_clinical
 from panther.storage.embeddings import READ, Embeddings, EmbeddingTable, is_in_memory, of_memory, open_embeddings
@@ -32,7 +32,7 @@ EmbeddingsLike = Union[Path, str, EmbeddingTable, Embeddings, "anndata.AnnData"]
 class Searchable:
     """Rows of a cohort with a way to compare them."""
 
-    on: str  # pi, mixture, cosine or euclidean
+    on: str  # pi, mixture or cosine
     rows: Rows
     measure: Callable[[np.ndarray], Measure]  # of queries (q, D), float64
 
@@ -75,16 +75,14 @@ def searchable(embeddings: Embeddings, on: str | None = None) -> Searchable:
             )
         floor = variance_floor(embeddings.rows, count)
         return Searchable(on, embeddings.rows, lambda q: MixtureDistance(as_mixture(q, count, floor), floor))
-    if on == "cosine":
-        return Searchable(on, embeddings.rows, lambda q: Cosine(_directions(q)))
-    return Searchable(on, embeddings.rows, Euclidean)
 
+    def angle(queries: np.ndarray) -> Cosine:
+        """Vectors (q, D) scaled to length 1; a zero vector stays 0."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            scaled = queries / np.abs(queries).max(1, keepdims=True)
+            return Cosine(np.nan_to_num(scaled / np.sqrt((scaled * scaled).sum(1, keepdims=True))))
 
-def _directions(queries: np.ndarray) -> np.ndarray:
-    """Vectors (q, D) scaled to length 1; a zero vector stays 0."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        scaled = queries / np.abs(queries).max(1, keepdims=True)
-        return np.nan_to_num(scaled / np.sqrt((scaled * scaled).sum(1, keepdims=True)))
+    return Searchable(on, embeddings.rows, angle)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ Ties of distance are broken by the order of names. A query without a candidate o
 neighbours drawn at random from the candidates, which depends on the numbers of candidates per class only.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb
@@ -37,14 +37,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def chance_of_any(right: int, total: int, k: int) -> float:
-    r"""Acc@k of a draw: :math:`1 - \binom{N - R}{k} / \binom{N}{k}`, with R of N slides of the right class."""
+def chance_of_any(counts: Sequence[int], label: int, k: int) -> float:
+    r"""Acc@k of a draw: :math:`1 - \binom{N - R}{k} / \binom{N}{k}`, with R of N slides (``counts`` per class) of the class ``label``."""
+    right, total = counts[label], sum(counts)
     k = min(k, total)
     return 1 - comb(total - right, k) / comb(total, k)
 
 
-def chance_of_precision(right: int, total: int, k: int) -> float:
+def chance_of_precision(counts: Sequence[int], label: int, k: int) -> float:
     r"""AP@k of a draw: :math:`\frac{1}{\min(k, R)} \sum_{i \le k} \frac{R}{N} \frac{1}{i} \big(1 + (i-1) \frac{R-1}{N-1}\big)`."""
+    right, total = counts[label], sum(counts)
     k = min(k, total)
     place = np.arange(1, k + 1)
     others = (right - 1) / (total - 1) if total > 1 else 0.0
@@ -102,16 +104,8 @@ def average_precision(labels: np.ndarray, label: int, most: int) -> float:
 
 
 TITLES = {"acc": "Acc", "mmv": "mMV", "map": "mAP"}
-MEASURES: dict[str, Callable[[np.ndarray, int, int], float]] = {
-    "acc": any_right,
-    "mmv": majority_right,
-    "map": average_precision,
-}
-CHANCE: dict[str, Callable[[list[int], int, int], float]] = {
-    "acc": lambda counts, label, k: chance_of_any(counts[label], sum(counts), k),
-    "mmv": chance_of_majority,
-    "map": lambda counts, label, k: chance_of_precision(counts[label], sum(counts), k),
-}
+MEASURES = {"acc": any_right, "mmv": majority_right, "map": average_precision}
+CHANCE = {"acc": chance_of_any, "mmv": chance_of_majority, "map": chance_of_precision}
 AT = (1, 3, 5, 10)  # numbers of neighbours, as papers report them
 ALL, MEAN = "all", "mean over classes"  # groups besides the classes
 COMPARED = ["representation", "against", "group", "metric", "k", "difference", "ci_low", "ci_high", "p_value", "p_holm"]

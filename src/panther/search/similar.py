@@ -45,45 +45,37 @@ class Compared:
     query: float  # share of the query
     hit: float  # ... and of the hit
     adds: float  # term of the squared distance, of its shares
-    adds_look: float | None = None  # ... and of its appearance; None: only proportions are compared
-
-    @property
-    def common(self) -> float:
-        """Share common to both."""
-        return min(self.query, self.hit)
+    adds_look: float | None  # ... and of its appearance; None: only proportions are compared
+    common: float  # share common to both
 
 
 @dataclass(frozen=True)
 class Reasons:
-    """Reasons for a similarity; prototypes sorted by their common share."""
+    """Reasons for a similarity."""
 
-    prototypes: tuple[Compared, ...]
     sentence: str
-
-    @property
-    def common(self) -> float:
-        """Share of the tissue with the same prototypes."""
-        return sum(one.common for one in self.prototypes)
-
-    @property
-    def shared(self) -> tuple[int, ...]:
-        """Prototypes of most of the common tissue, the largest first."""
-        return tuple(one.prototype for one in _shared(self.prototypes))
+    common: float  # share of the tissue with the same prototypes
+    shared: tuple[int, ...]  # prototypes of most of the common tissue, the largest first
+    prototypes: tuple[Compared, ...]  # sorted by their common share
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
-        rows = [{**asdict(one), "common": one.common} for one in self.prototypes]
-        shared = [f"C{c}" for c in self.shared]
-        return {"sentence": self.sentence, "common": self.common, "shared": shared, "prototypes": rows}
+        return {**asdict(self), "shared": [f"C{c}" for c in self.shared]}
 
 
-def _sentence(prototypes: Sequence[Compared], slides: tuple[str, str]) -> str:
-    common, shared = sum(one.common for one in prototypes), _shared(prototypes)
+def explain(prototypes: Sequence[Compared], slides: tuple[str, str]) -> Reasons:
+    """Reasons from the prototypes of two slides (query, hit): those of most of the common tissue, and those that differ."""
+    prototypes = sorted(prototypes, key=lambda one: (-one.common, one.prototype))
+    shared: list[Compared] = []
+    common = sum(one.common for one in prototypes)
+    for one in prototypes[:MOST]:
+        if one.common < LEAST or sum(other.common for other in shared) >= SHARED * common:
+            break
+        shared.append(one)
+    parts = [f"They share hardly any tissue ({common:.1%})."]
     if shared:
         names = ", ".join(f"{one.name} ({one.query:.0%} and {one.hit:.0%})" for one in shared)
         parts = [f"{common:.0%} of the tissue is of the same prototypes: {names}."]
-    else:
-        parts = [f"They share hardly any tissue ({common:.1%})."]
     others = sorted(prototypes, key=lambda one: (-abs(one.query - one.hit), one.prototype))
     others = [one for one in others if abs(one.query - one.hit) >= LEAST][:MOST]
     for slide, is_hit in ((slides[1], True), (slides[0], False)):
@@ -95,18 +87,7 @@ def _sentence(prototypes: Sequence[Compared], slides: tuple[str, str]) -> str:
     if looks:
         names = ", ".join(f"{one.name} ({(one.adds_look or 0) / total:.0%} of the distance)" for one in looks[:MOST])
         parts.append(f"What looks most different: {names}.")
-    return " ".join(parts)
-
-
-def _shared(prototypes: Sequence[Compared]) -> list[Compared]:
-    """The largest prototypes that make up `SHARED` of the common tissue."""
-    shared: list[Compared] = []
-    total = sum(one.common for one in prototypes)
-    for one in prototypes:
-        if one.common < LEAST or sum(other.common for other in shared) >= SHARED * total or len(shared) == MOST:
-            break
-        shared.append(one)
-    return shared
+    return Reasons(" ".join(parts), common, tuple(one.prototype for one in shared), tuple(prototypes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +163,7 @@ class SimilarSlides:
     query : str
         Name of the query.
     on : str
-        Distance: pi, mixture, cosine or euclidean.
+        Distance: pi, mixture or cosine.
     hits : tuple of Hit
         The most similar slides, each with its ``distance`` and its ``reasons``.
     notes : tuple of str
@@ -256,19 +237,10 @@ def _reasons(
         other = cohort.rows[row : row + 1].double().numpy()
         mixtures = [as_mixture(vector[0], cohort.mixtures, floor) for vector in (query.vector, other)]
         by_share, by_look = parts_of_distance(*mixtures)
-    compared = [
-        Compared(
-            c,
-            label(c, names),
-            float(pi[c]),
-            float(rho[c]),
-            float(by_share[c]),
-            None if by_look is None else float(by_look[c]),
-        )
-        for c in range(len(pi))
-    ]
-    ordered = tuple(sorted(compared, key=lambda one: (-one.common, one.prototype)))
-    return Reasons(ordered, _sentence(ordered, (query.name, cohort.samples[row])))
+    looks = [None] * len(pi) if by_look is None else by_look.tolist()
+    numbers = zip(pi.tolist(), rho.tolist(), by_share.tolist(), looks, np.minimum(pi, rho).tolist(), strict=True)
+    compared = [Compared(c, label(c, names), *one) for c, one in enumerate(numbers)]
+    return explain(compared, (query.name, cohort.samples[row]))
 
 
 def excluded(query: Query, owners: Ownership, *, same_patient: bool, leave_site_out: bool) -> list[Apart]:

@@ -98,7 +98,7 @@ def make_atlas(
     from panther.engine import open_work
     from panther.explain.atlas import AtlasSettings, atlas_of, patients_of
     from panther.explain.atlas_files import WRITTEN, write_atlas
-    from panther.explain.scene import MapSettings, SlideJob, find_images, tile_folders
+    from panther.explain.scene import MapSettings, SlideJob, find_images
     from panther.explain.shares import factor_of
     from panther.slides import read_mpp_table
     from panther.storage.bags import Reading
@@ -106,11 +106,9 @@ def make_atlas(
     from panther.storage.prototypes import as_prototypes, encoder_notes
     from panther.store import check_output_folder
 
-    compared = [*(groups or ()), *([] if site_column is None else [site_column])]
+    compared = list(dict.fromkeys([*(groups or ()), *([] if site_column is None else [site_column])]))
     if compared and table is None:
         raise InputError(f"table: missing; comparing by {compared[0]!r} requires a table with this column")
-    if len(set(compared)) < len(compared):
-        raise InputError(f"groups: found {', '.join(compared)}, expected each column once")
     fitted = as_prototypes(prototypes)
     options = ({} if preset is None else {"preset": preset}) | settings
     resolutions = {} if slide_mpp_table is None else read_mpp_table(slide_mpp_table)
@@ -119,7 +117,7 @@ def make_atlas(
     chosen = select_slides(features, table, split, reading=reading, columns=columns)
     samples = [ref.sample for ref in chosen.refs]
     patients, notes = patients_of(chosen.patients(), samples)
-    images = tile_folders(slides, samples) or find_images(slides, samples)
+    images = find_images(slides, samples)
     if slides is not None and not set(samples) & set(images):
         raise InputError(
             f"slides: none of the {len(samples)} slides has an image of its name in {slides}, e.g. {samples[0]}"

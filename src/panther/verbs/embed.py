@@ -98,10 +98,6 @@ def embed_cohort(
     named = {"preset": preset, "readout": readout, "blocks": blocks}
     settings |= {name: value for name, value in named.items() if value is not None}
     fitted = None if prototypes is None else as_prototypes(prototypes)
-    if "tail" in (blocks or ()) and fitted is not None and fitted.surprise is None:
-        raise InputError(
-            "blocks: tail requires prototypes fitted by `panther prototypes`; these do not say which patches are rare"
-        )
     if output is not None:
         check_output(output, chosen.refs, prototypes, table)
         check_embedding_path(output)

@@ -104,8 +104,10 @@ def tool_of(verb: Verb, inside: Sequence[Path], folder: Path | None) -> Callable
             for text in value if isinstance(value, (list, tuple)) else [value]:
                 if name == "output" and text is not None:
                     check_place(Path(text), [] if folder is None else [folder.resolve()])
-                elif isinstance(text, Path) or (isinstance(text, str) and ("/" in text or Path(text).exists())):
-                    check_place(Path(text), inside)  # other texts are names of slides, methods or columns
+                elif isinstance(text, str) and not {*"/\\"} & {*text} and not Path(text).exists():
+                    continue  # the name of a slide, a method or a column
+                elif isinstance(text, (str, Path)):
+                    check_place(Path(text), inside)
         if verb.command in WRITE and arguments.get("output") is None:
             raise InputError(f"output: found None, expected a place in {folder}")
         fixed = {name: value for name, value in FIXED.items() if name in signature.parameters}

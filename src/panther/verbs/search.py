@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from panther.search.retrieval import Retrieval
     from panther.search.similar import SimilarSlides
 
-Way = Literal["pi", "mixture", "cosine", "euclidean"]
+Way = Literal["pi", "mixture", "cosine"]
 
 
 @verb("similar", "Look")
@@ -44,7 +44,7 @@ def similar(
         A slide of the embeddings by its name; or a new slide's features (a file, a bag or an array), with ``prototypes``.
     k : int, default=10
         How many slides.
-    on : {"pi", "mixture", "cosine", "euclidean"}, optional
+    on : {"pi", "mixture", "cosine"}, optional
         What is compared: proportions of prototypes (Hellinger's distance; the default where there are any), whole mixtures (proportions, means and
         variances), or vectors of any kind.
     prototypes : Prototypes or path, optional

@@ -58,7 +58,7 @@ def share_prototypes(
     """
     from panther.errors import InputError
     from panther.explain.names import as_namings
-    from panther.explain.sharing import check_own_folder, write_shared
+    from panther.explain.sharing import check_shared_folder, write_shared
     from panther.storage.hub import HUB_ID, push_folder
     from panther.storage.prototypes import as_prototypes
     from panther.store import check_writable_folder
@@ -71,7 +71,7 @@ def share_prototypes(
     about = {"title": title or output.resolve().name, "licence": licence, "cohort": cohort}
     namings = as_namings(names, len(loaded))
     check_writable_folder(output)
-    check_own_folder(output)
+    check_shared_folder(output)
     written = write_shared(loaded, output, **about, namings=namings, atlas=pictures)
     files = [path.as_posix() for path in written]
     lines = [f"{len(loaded)} prototypes of {loaded.encoder or 'an encoder that is not named'}: {len(files)} files"]

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from panther.study.results import Results
 
 PANEL = "Predict and compare"
-LARGE = 30e6  # bytes above which mail servers refuse
 
 
 @verb("run", PANEL)
@@ -161,10 +160,6 @@ def make_report(
     report = Report(build_page(material), material.failures)
     if output is not None:
         write_text(output, report.html)
-        if report.size > LARGE:
-            note(
-                f"{output} has {report.size / 1e6:.0f} MB, more than most mail servers accept; use fewer maps or exemplars"
-            )
     warn_left_out("Left out of the report", report.failures)
     return report
 

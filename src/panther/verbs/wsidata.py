@@ -67,7 +67,10 @@ def to_wsidata(
     listing = as_bags(features, Reading(encoder_name, allow_mixed_resolution))
     named = as_names(names, len(loaded))
     columns = [label(c, named) for c in range(len(loaded))]
-    write = partial(_write_one, prototypes=loaded, module=build(method, loaded, settings), names=columns, method=method)
+    module = build(method, loaded, settings)
+    if module.needs_places:
+        raise InputError(f"method: {method} needs neighbouring places, expected panther, ot, h2t or protocounts")
+    write = partial(_write_one, prototypes=loaded, module=module, names=columns, method=method)
     with open_work(workers, listing.refs) as work:
         written, failures = collect(write, listing.refs, "writing tables", work.on_cpu())
     if not written and failures:
@@ -91,8 +94,6 @@ def _write_one(
     check_patches(bag)
     prepared = prototypes.prepared(bag)
     rows, weights = assign(prepared, module)
-    vector = module(prepared.features).vector if not module.needs_places else None
-    if vector is None:
-        raise InputError(f"method: {method} needs neighbouring places, expected panther, ot, h2t or protocounts")
+    vector = module(prepared.features).vector
     about = {"method": method, "prototypes": prototypes.content_hash(), "pi": weights.numpy()}
     return write_back(bag, rows.numpy(), vector.detach().numpy(), names, about)

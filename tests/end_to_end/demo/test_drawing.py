@@ -10,7 +10,7 @@ from scipy import ndimage
 from panther.engine import Work, open_executor
 from panther.errors import InputError
 from panther.slides import list_slides, open_slide
-from panther_demo.cohort import CohortSettings, make_patients, tiny, write_cohort
+from panther_demo.cohort import CohortSettings, make_patients, write_cohort
 from panther_demo.layout import SCALE, make_layout
 from panther_demo.slide import DrawnSlide, draw, write_slide
 from panther_demo.stain import site_stain, transmitted
@@ -136,7 +136,7 @@ def test_a_patient_does_not_depend_on_how_many_there_are():
         other = many[name]
         assert [slide.shares for slide in patient.slides] == [slide.shares for slide in other.slides]
         assert (patient.days, patient.censored, patient.subtype) == (other.days, other.censored, other.subtype)
-    patients = make_patients(tiny())
+    patients = make_patients(CohortSettings(patients=9, sites=3, side=1536))
     assert len(patients) == 9
     assert len({(p.site, p.subtype) for p in patients}) == 6  # both subtypes at every site
 

@@ -11,7 +11,7 @@ import pytest
 from panther.engine import open_executor, untracked
 from panther.errors import InputError
 from panther.machine import cores, process_context
-from panther_demo.cohort import CohortSettings, make_patients, tiny
+from panther_demo.cohort import CohortSettings, make_patients
 from panther_demo.pipeline import Demo, closing, draw_cohort, run_demo, steps
 from panther_demo.steps import Runner, command, share_server
 
@@ -70,7 +70,7 @@ def test_every_command_of_the_demo_is_one_that_the_product_has(tmp_path):
     from panther.cli import build_app
 
     app = build_app()
-    for step in steps(Demo(tmp_path, tiny())):
+    for step in steps(Demo(tmp_path, CohortSettings(patients=9, sites=3, side=1536))):
         if step.act is None and step.arguments[0] in app:
             # refuses unknown options
             _, bound, _ = app.parse_args(step.arguments, exit_on_error=False, print_error=False)

@@ -6,11 +6,9 @@ import sys
 
 import pytest
 
-from panther.cohort.outcomes import ENDPOINTS
 from panther.encoders import encoders
 from panther.mil import networks
 from panther.mixture import PRESETS
-from panther.models.heads import head_names
 from panther.study.templates import TEMPLATES
 
 
@@ -27,11 +25,8 @@ def offered(*words):
     ("words", "values"),
     [
         (("emb",), {"embed"}),
-        (("embed", "feats", "--level", ""), {"slide", "patient"}),
         (("embed", "feats", "--preset", ""), set(PRESETS)),
         (("train", "feats", "--method", "ilra"), {"ilra"} & set(networks.names())),
-        (("train", "feats", "--head", "paper-"), {name for name in head_names() if name.startswith("paper-")}),
-        (("train", "feats", "--survival", ""), set(ENDPOINTS)),
         (("slides", "s", "--encoder", "uni"), {name for name in encoders.names() if name.startswith("uni")}),
         (("study", "new", "k"), {name for name in TEMPLATES if name.startswith("k")}),
     ],

@@ -1,7 +1,5 @@
 """From an image to an embedding with the commands of the README, offline, with the embedded encoder."""
 
-from contextlib import contextmanager
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -24,20 +22,6 @@ def slide(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_second_run_has_nothing_to_do_and_another_encoder_is_refused_before_the_work(slide, panther, monkeypatch):
-    panther("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1)
-    before = (slide / FEATURES / "slide.h5").stat().st_mtime_ns
-    out, _ = panther("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1)
-    assert "(1 were done already)" in out
-    assert (slide / FEATURES / "slide.h5").stat().st_mtime_ns == before
-    monkeypatch.setattr("panther.encoders.step.load_encoder", lambda *_, **__: pytest.fail("nobody needs it"))
-    panther("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1)
-    _, err = panther("slides", "slide.png", "-o", "other", "--slide-mpp", 0.5, "--encoder", "nonesuch", code=2)
-    assert "nonesuch" in err
-    assert not (slide / "other").exists()
-    panther("slides", "slide.png", "-o", "other", "--slide-mpp", 0.5, "--steps", "features,paint", code=2)
-
-
 def test_a_dry_run_with_an_encoder_estimates_its_bytes_and_time(slide, panther):
     command = ("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1, "--dry-run")
     told = strict_json(panther(*command, "--json")[0])
@@ -46,29 +30,3 @@ def test_a_dry_run_with_an_encoder_estimates_its_bytes_and_time(slide, panther):
     assert told["encode_seconds"] > 0
     assert "to encode them" in panther(*command)[0]
     assert not (slide / "job").exists()
-
-
-def test_progress_counts_patches_and_reaches_the_end_also_when_half_was_done_before(slide, panther, monkeypatch):
-    """One slide of one is no progress; what an earlier run has encoded counts when its slide is finished."""
-    advanced = []
-
-    class Recorded:
-        def advance(self, count=1, what="features, 1 of 1 slides, patches"):
-            advanced.append(count)
-            assert what == "features, 1 of 1 slides, patches"
-
-    @contextmanager
-    def bar(what, total):
-        advanced.append(-total)
-        yield Recorded()
-
-    monkeypatch.setattr("panther.progress.bar", bar)
-    command = ("slides", "slide.png", "-o", "job", "--slide-mpp", 0.5, "--encoder", "lite0", "-j", 1)
-    monkeypatch.setattr("panther.cli.track", lambda items, what, total: items)
-    panther(*command)
-    total, *steps, rest = advanced
-    assert -total == sum(steps) >= 9
-    assert (len(steps), rest) == (-(-sum(steps) // 8), 0)  # in batches of 8
-    advanced.clear()
-    panther(*command)
-    assert advanced == [total, -total]

@@ -41,14 +41,6 @@ def test_embeddings(prototypes, tmp_path):
     assert set(found.summary["k"]) == {1, 2}
 
 
-def test_studies_and_splits():
-    study = {"name": "s", "table": TABLE, "features": BAGS, "task": {"label": "subtype"}, "heads": ["probe"]}
-    grid = {"n_prototypes": list(np.arange(2, 4)), "seeds": np.arange(1, 2), "splits": {"k": N(2)}, "bootstrap": N(0)}
-    results = panther.run_study({**study, **grid, "methods": [{"name": "panther", "steps": N(2)}]})
-    assert set(results.metrics["n_prototypes"]) == {2, 3}
-    assert len(panther.make_splits(TABLE, k=N(4), seed=N(0), label="subtype")) == 4
-
-
 @pytest.mark.parametrize("value", [True, np.True_, 3.0, np.float64(3), np.array(3), "3", None])
 def test_values_that_are_no_whole_numbers_are_refused(value):
     with pytest.raises(InputError, match=r"k: found .*, expected a whole number from 1 to 9"):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from panther import progress
-from panther.progress import EVERY, CommandProgress, Phase, bar, log_progress, progress_of_others, track
+from panther.progress import EVERY, Phase, log_progress, track
 
 
 @pytest.mark.parametrize(
@@ -14,30 +14,11 @@ from panther.progress import EVERY, CommandProgress, Phase, bar, log_progress, p
     [
         (0, 30, "embedding: 0 of 1,200, at work for 30.0 s"),
         (600, 60, "embedding: 600 of 1,200 (50%), 10.0/s, 60.0 s left"),
-        (40, 600, "embedding: 40 of 1,200 (3%), 4.0/min, 4.8 h left"),
         (2, 7200, "embedding: 2 of 1,200 (0%), 1.0/h, 49.9 days left"),
-        (1200, 600, "embedding: 1,200 of 1,200 (100%), 2.0/s, 0.0 s left"),
     ],
 )
 def test_a_line_has_the_phase_its_progress_rate_and_time_left(done: int, seconds: float, told: str) -> None:
     assert Phase("embedding", 1200, 1000.0, done).line(1000.0 + seconds) == told
-
-
-def test_between_phases_the_command_and_the_last_phase_are_shown() -> None:
-    now = [0.0]
-    work = CommandProgress("panther prototypes", clock=lambda: now[0])
-    now[0] = 61.0
-    assert work.line() == "panther prototypes: at work for 61.0 s"
-    with bar("sampling", 3, work) as shown:
-        shown.advance()
-        now[0] = 62.0
-        assert work.line() == "sampling: 1 of 3 (33%), 1.0/s, 2.0 s left"
-        with bar("an inner one", 5, work):
-            assert str(work.line()).startswith("an inner one: 0 of 5")
-        assert str(work.line()).startswith("sampling")
-    assert work.line() == "panther prototypes: at work for 62.0 s; done: sampling"
-    with progress_of_others(work):
-        assert work.line() is None
 
 
 def test_lines_come_while_a_phase_reports_nothing(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from commands import invoke
-from panther.cli import build_app, command_of
+from panther.cli import build_app
 from panther.verbs import VERBS
 
 APP = build_app()
@@ -99,9 +99,3 @@ def test_commands_that_a_reader_may_type_have_these_options():
                     wrong.append(f"{page.relative_to(ROOT)}: {found[0]}")
     assert wrong == []
     assert checked > 100
-
-
-def test_the_help_has_no_line_breaks_of_the_source():
-    for verb in VERBS.values():
-        text = command_of(verb).__doc__.partition("\nReturns\n")[0]
-        assert not re.search(r"\n    \S.*\n    \S", text), verb.command

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.pipeline import make_pipeline
 
 from panther import EmbeddingClassifier, EmbeddingScaler, InputError, Panther
 from panther.cohort.targets import Classes
@@ -58,13 +57,6 @@ def test_blocks_are_recognised_and_scaled_as_in_training(cohort, blocks: tuple[s
     fitted = EmbeddingClassifier().fit(rows, labels).probe_
     np.testing.assert_array_equal(fitted.weight, probe.weight)
     assert sum(name.startswith("+") for name in fitted.shares) == len(block.parts()) - 1
-
-
-def test_a_pipeline_uses_the_information_of_a_block(cohort) -> None:
-    bags, labels = cohort
-    test, truth = slides(20, 1)
-    model = make_pipeline(Panther(C, blocks=("space",)), EmbeddingClassifier()).fit(bags, labels)
-    assert (model.predict(test) == truth).mean() >= 0.9
 
 
 def test_rows_of_another_width_are_not_taken_for_blocks(cohort) -> None:

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
@@ -29,15 +27,6 @@ def test_fit_transform_gives_one_row_per_bag(bags):
     assert len(names) == rows.shape[1]
     assert list(names[:2]) == ["C0:pi", "C0:mu:0"]
     assert np.array_equal(rows, model.transform(bags))
-
-
-def test_parameters_are_cloned_and_set_like_any_estimators(bags):
-    model = Panther(n_prototypes=5, readout="wa", steps=2).set_params(n_prototypes=3)
-    copy = clone(model)
-    assert copy.get_params() == model.get_params()
-    assert copy.fit(bags).transform(bags).shape == (6, 12)
-    with pytest.raises(NotFittedError):
-        Panther().transform(bags)
 
 
 @pytest.mark.parametrize("kind", ["arrays", "files"])

@@ -186,37 +186,6 @@ def test_a_patient_has_the_same_shares_in_the_atlas_and_in_its_pi_csv(run):
     assert patients.pi[patients.ids.index("006"), 0] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_a_class_called_none_is_a_group_and_a_gap_is_not(run, kind):
-    table = pd.read_csv("c.csv", dtype=str)
-    table["group"] = ["None"] * 4 + ["y"] * 4 + [None]  # the last slide is of a patient with a value
-    table["stage"] = [1.0, 2, 1, 2, 1, 2, 1, np.nan, np.nan]
-    Path("c.csv").unlink()
-    table.to_csv("c.csv", index=False) if kind == "csv" else table.to_parquet("c.parquet")
-    run(*USUAL, "--table", f"c.{kind}", "--groups", "group", "--groups", "stage")
-    sizes = {(one["column"], one["value"]): one["n"] for one in atlas()["groups"]}
-    assert sizes == {("group", "None"): 4, ("group", "y"): 4, ("stage", "1"): 4, ("stage", "2"): 3}
-    rows = [(f"t{i}", part, f"{part} {i % 2}") for part in ("train", "test") for i in range(8)]
-    write("parts.csv", "slide_id,split,group\n" + "".join(f"{','.join(row)}\n" for row in rows))
-    run(*USUAL, "--table", "parts.csv", "--split", "test", "--groups", "group")
-    assert {row["value"] for row in atlas()["groups"]} == {"test 0", "test 1"}
-
-
-@pytest.mark.filterwarnings("ignore:Glyph")  # matplotlib's own font has no Chinese
-@pytest.mark.slow
-def test_every_column_has_a_picture_of_its_own(run):
-    table = pd.read_csv("c.csv", dtype=str)
-    columns = ["性别", "部位", "a b", "a_b", "A b", "T/N"]
-    table[columns] = table[["group"] * len(columns)].to_numpy()
-    table.to_csv("c.csv", index=False)
-    asked = [text for column in columns for text in ("--groups", column)]
-    run(*USUAL, "--table", "c.csv", *asked)
-    names = {path.name for path in Path("a").glob("groups.*.png")}
-    assert names == {f"groups.{name}.png" for name in ("性别", "部位", "a_b", "a_b-2", "A_b-3", "T_N")}
-    run(*USUAL, "--table", "c.csv", "--groups", "性别")
-    assert [path.name for path in Path("a").glob("groups.*.png")] == ["groups.性别.png"]
-
-
 def test_impossible_requests_are_refused(run, refused):
     table = ("--table", "c.csv")
     write("empty.csv", "case_id,slide_id,group\n" + "".join(f"p,t{i},NA\n" for i in range(8)))
@@ -226,7 +195,6 @@ def test_impossible_requests_are_refused(run, refused):
     for culprit, *more in (
         ("table: ", "--groups", "group"),
         ("'stage'", *table, "--groups", "stage"),
-        ("groups: ", *table, "--groups", "site", "--site-column", "site"),
         ("'group'", "--table", "empty.csv", "--groups", "group"),
         ("patient p", "--table", "two.csv", "--groups", "group"),
         ("slides: ", "--slides", "wrong"),
@@ -234,16 +202,3 @@ def test_impossible_requests_are_refused(run, refused):
         ("method: ", "--method", "deepsets"),
     ):
         refused(culprit, "atlas", "f", "-p", "p.safetensors", "-j", 1, *more)
-
-
-def test_real_bags_of_two_formats_share_an_atlas(run, shared_data):
-    import h5py
-
-    with h5py.File(shared_data / "bags" / "TCGA-AD-6964.stamp.h5") as file:
-        centroids = np.asarray(file["feats"][::200], np.float32)
-    save_prototypes(Prototypes(torch.from_numpy(centroids)), Path("p.safetensors"))
-    run("atlas", shared_data / "bags", "-p", "p.safetensors", "-o", "a", "-j", 1, "--method", "h2t")
-    found = atlas()
-    assert (found["slides"], found["patients"], found["patches"]) == (2, 2, 777 + 180)
-    assert {one["patient"] for one in found["exemplars"]} == {"TCGA-AD-6964", "TCGA-3X-AAVA"}
-    assert any("TCGA-3X-AAVA" in note for note in found["notes"])  # no coordinates

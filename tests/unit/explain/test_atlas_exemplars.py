@@ -2,30 +2,25 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-import h5py
 import numpy as np
 import pytest
 import torch
-from known_regions import COLOURS, SIDE, tissue_at, write_bag
-from PIL import Image
+from known_regions import COLOURS, SIDE, tissue_at
 
-from panther.engine import Work, map_slides
+from panther.engine import Work
 from panther.errors import InputError
 from panther.explain.atlas import (
     AtlasSettings,
     Exemplar,
     Place,
     atlas_of,
-    choose,
     most_varied,
-    random_ranks,
     read_patches,
 )
-from panther.explain.scene import MapSettings, SlideJob, slide_jobs
+from panther.explain.scene import MapSettings, SlideJob
 from panther.storage.bags import list_bags
 from panther.storage.prototypes import load_prototypes
 from panther.types import Bag, Prototypes
-from panther.verbs.atlas import make_atlas
 
 
 def patches(seed, slides=12):
@@ -60,23 +55,6 @@ def test_every_patient_is_shown_before_one_is_shown_twice_and_every_slide_too(se
     assert all(one.rank == min(other.rank for other in found if other.patient == one.patient) for one in first)
     assert [one.rank for one in first] == sorted(one.rank for one in first)
     assert {one.slide for one in most_varied(found, len(slides))} == slides
-
-
-def test_random_members_are_a_fair_sample_of_all_slides():
-    sizes = {"large": 60, "middle": 30, "small": 10}
-    drawn = dict.fromkeys(sizes, 0)
-    for seed in range(400):
-        members = [
-            Exemplar(0, "random", slide, slide, row, 0.0, float(rank))
-            for slide, size in sizes.items()
-            for row, rank in enumerate(random_ranks(slide, size, seed))
-        ]
-        for one in choose("random", members, 5):
-            drawn[one.slide] += 1
-    share = np.array(list(drawn.values())) / 2000
-    assert share == pytest.approx([0.6, 0.3, 0.1], abs=0.04)  # four standard errors
-    assert (random_ranks("large", 9, 3) == random_ranks("large", 9, 3)).all()
-    assert (random_ranks("large", 9, 3) != random_ranks("small", 9, 3)).all()
 
 
 def cohort(d=6, c=3):
@@ -151,32 +129,3 @@ def test_a_large_patch_is_read_small_and_micrometres_become_pixels(slide):
         read(Place(5000, 0, 60))
     with pytest.raises(InputError, match=r"s\.tif"):
         read(Place(0, 0, None))
-
-
-def test_exemplars_of_a_bag_of_tiles_are_its_tiles(tmp_path):
-    rng = np.random.default_rng(0)
-    colours = rng.integers(0, 255, (6, 3), dtype=np.uint8)
-    (tmp_path / "tiles" / "s").mkdir(parents=True)
-    names = [f"{number}.png" for number in range(6)]
-    for name, colour in zip(names, colours, strict=True):
-        Image.fromarray(np.full((200, 200, 3), colour)).save(tmp_path / "tiles" / "s" / name)
-    with h5py.File(tmp_path / "s.h5", "w") as file:
-        file["features"], file["tiles"] = colours.astype(np.float32), names
-    prototypes = Prototypes(torch.from_numpy(colours[:2].astype(np.float32)))
-    atlas = make_atlas(tmp_path / "s.h5", prototypes, tmp_path / "tiles", method="protocounts")
-    assert set(atlas.pictures) == set(range(len(atlas.exemplars)))
-    for index, pixels in atlas.pictures.items():
-        assert pixels.shape == (160, 160, 3)
-        assert pixels[0, 0].tolist() == colours[atlas.exemplars[index].row].tolist()
-
-
-def test_an_unexpected_failure_names_the_slide(tmp_path):
-    def fail(_):
-        raise RuntimeError("boom")
-
-    write_bag(tmp_path / "s.h5", np.ones((2, 3)), None)
-    jobs = slide_jobs(list_bags(tmp_path).refs)
-    for work in (*jobs, (jobs[0], "more")):
-        reason = str(next(map_slides(fail, [work])).reason)
-        assert reason.startswith("s: ")
-        assert "boom" in reason

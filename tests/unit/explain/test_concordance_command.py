@@ -17,7 +17,6 @@ from panther.explain.palette import PALETTE
 from panther.storage.prototypes import save_prototypes
 from panther.storage.readers import open_bag
 from panther.types import Prototypes
-from slides.phantoms import write_pyramid
 
 CLASSES = ("disc", "nest", "band")  # of the painted slide's tissues 1 to 3, which are C0 to C2
 
@@ -94,28 +93,6 @@ def test_tumour_is_drawn_beside_its_prototype(folder, compare, image):
     assert yellow.any()
 
 
-def test_names_decide_which_prototypes_are_tumour_before_the_classes_do(compare):
-    Path("n.yaml").write_text("C0: nest, loose\nC1: something else\n")  # C1's name is no class, so its class decides
-    assert compare(*NEST, "--names", "n.yaml", "--no-maps")[0]["tumour_prototypes"] == [0, 1]
-    Path("n.yaml").write_text("C0: nest\nC1: disc\n")
-    assert compare(*NEST, "--names", "n.yaml", "--no-maps")[0]["tumour_prototypes"] == [0]
-    assert as_names(Path("a/names.suggested.yaml"), 3) == {0: "nest", 1: "disc", 2: "band"}
-    labels = Path("labels.csv").read_text()
-    for old, new in (("disc", "stroma"), ("nest", "solid tumour"), ("band", "tumour")):
-        labels = labels.replace(f",{old}", f",{new}")
-    Path("labels.csv").write_text(labels)
-    for positive, names, expected in (
-        ("tumour", {"C0": "stroma, with tumour", "C2": "Tumour, solid"}, [2]),  # C0 as this command suggests it
-        ("tumour", {"C0": "no tumour"}, [2]),
-        ("tumour", {"C1": "tumour ,papillary", "C2": "stroma"}, [1]),
-        ("solid tumour", {"C0": "solid tumour, loose"}, [0, 1]),
-        ("tumour", {"C0": "solid tumour, loose"}, [2]),
-    ):
-        Path("n.yaml").write_text("".join(f"{c}: {name}\n" for c, name in names.items()))
-        content, *_ = compare(*LABELS, "--positive", positive, "--names", "n.yaml", "--no-maps")
-        assert content["tumour_prototypes"] == expected
-
-
 def test_a_folder_goes_on_after_a_bad_slide_and_slides_without_coordinates_are_counted(folder, run):
     Path("f").mkdir()
     shutil.copy("s.h5", "f/s.h5")
@@ -147,61 +124,6 @@ def test_impossible_requests_are_refused(folder, refused):
     refused("labels.csv", *USUAL, *LABELS)
     save_prototypes(Prototypes(torch.zeros(2, 3), encoder="uni"), folder / "p.safetensors")
     refused("'uni'", *USUAL, *CLASSIFIER)
-
-
-TILE = 224
-
-
-def write_mosaic(path, layout, pools):
-    """Slide of real tiles: a letter of the layout is a class, by its first letter; returns corners and classes."""
-    image = np.full((len(layout) * TILE, len(layout[0]) * TILE, 3), 245, np.uint8)
-    corners, classes = [], []
-    for row, line in enumerate(layout):
-        for column, letter in enumerate(line):
-            name = next(name for name in pools if name.startswith(letter))
-            x, y = column * TILE, row * TILE
-            with Image.open(pools[name].pop()) as tile:
-                image[y : y + TILE, x : x + TILE] = np.asarray(tile.convert("RGB"))
-            corners.append((x, y))
-            classes.append(name)
-    write_pyramid(path, image, 0.5, levels=1)
-    return np.array(corners), classes
-
-
-def test_a_mosaic_of_real_tumour_and_lung_is_told_apart_by_prototypes_that_never_saw_a_label(
-    tmp_path, monkeypatch, run, shared_data
-):
-    from panther.encoders import load_encoder
-    from panther.encoders.pipeline import Pipeline
-    from panther.encoders.step import write_features
-    from panther.slides import SlideRef, open_slide, patch_spec
-    from panther.storage.trident import Coords
-
-    monkeypatch.chdir(tmp_path)
-    source = shared_data / "tiles" / "lung"
-    pools = {name: sorted((source / name).iterdir()) for name in ("normal", "scc")}
-    for name, files in pools.items():
-        (tmp_path / "tiles" / name).mkdir(parents=True)
-        for file in files[:6]:
-            shutil.copy(file, tmp_path / "tiles" / name)
-    run("slides", "tiles", "-o", "job", "--encoder", "lite0", "-j", 1)
-    run("tissue-classifier", "job/tiles/features_lite0", "-o", "classifier.safetensors", "--folds", 2)
-    corners, classes = write_mosaic(tmp_path / "m.tif", ["nnnnn", "nsssn", "nsssn", "nnnnn"], pools)
-    with open_slide(tmp_path / "m.tif") as slide, Pipeline(load_encoder("lite0")) as pipeline:
-        spec = patch_spec(slide, TILE, 0.5)
-        about = {"patch_size_level0": TILE, "patch_size": TILE}
-        coords = Coords("m", corners, spec, 0.5, slide.dimensions, attributes=about)
-        write_features(SlideRef(tmp_path / "m.tif", "m"), coords, pipeline, tmp_path / "m.h5")
-    run("prototypes", "m.h5", "-o", "p.safetensors", "-C", 3, "-j", 1)
-    common = ("concordance", "m.h5", "-p", "p.safetensors", "-o", "a")
-    run(*common, *CLASSIFIER, "--slides", "m.tif", "--positive", "scc", "--max-side", 300)
-    assert written()["agreement"]["accuracy"] >= 0.85
-    assert written()["slides"][0]["tumour_auroc"] >= 0.9
-    rows = [(x, y, name) for (x, y), name in zip(corners.tolist(), classes, strict=True)]
-    Path("truth.csv").write_text("slide_id,x,y,label\n" + "\n".join(f"m,{x},{y},{name}" for x, y, name in rows))
-    run(*common, "--patch-labels", "truth.csv", "--no-maps")
-    agreement = written()["agreement"]
-    assert agreement["accuracy"] >= 0.85
 
 
 def test_notes_and_colours_of_the_names_are_kept(compare):

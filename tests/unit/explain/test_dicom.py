@@ -1,7 +1,5 @@
 """Maps as DICOM lie on the slide to the pixel, by highdicom's and wsidicom's reading of them."""
 
-import shutil
-
 import numpy as np
 import pytest
 import torch
@@ -70,19 +68,6 @@ def test_every_patch_is_where_and_what_it_was(slide, tmp_path, offsets):
         assert image.FrameOfReferenceUID == source.FrameOfReferenceUID
         assert image.StudyInstanceUID == source.StudyInstanceUID
         assert image.ContainerIdentifier == source.ContainerIdentifier
-
-
-def test_wsidicom_opens_the_slide_with_its_maps_beside_it(slide, tmp_path):
-    wsidicom = pytest.importorskip("wsidicom", reason="wsidicom is not installed")
-    shutil.copytree(slide, tmp_path / "CMU-1-dicom")
-    panther.make_map(make_bag(), PROTOTYPES, slides={"CMU-1-dicom": slide}, output=tmp_path / "maps", formats=["dicom"])
-    for path in (tmp_path / "maps").glob("*.dcm"):
-        shutil.copy(path, tmp_path / "CMU-1-dicom")
-    with wsidicom.WsiDicom.open(tmp_path / "CMU-1-dicom") as opened:
-        source = finest(slide)
-        assert (opened.size.width, opened.size.height) == (source.TotalPixelMatrixColumns, source.TotalPixelMatrixRows)
-        assert str(opened.pyramids[0].base_level.uids.frame_of_reference if hasattr(opened.pyramids[0].base_level, "uids")
-                   else opened.uids.frame_of_reference) == str(hd.imread(tmp_path / "maps/CMU-1-dicom.seg.dcm").FrameOfReferenceUID)  # fmt: skip
 
 
 def test_a_slide_that_is_no_dicom_is_refused(shared_data, tmp_path):

@@ -28,17 +28,13 @@ def devices(monkeypatch):
         seen.append(device)
         return assign(bag, module, device)
 
-    for user in ("maps", "atlas", "concordance"):
+    for user in ("maps", "concordance"):
         monkeypatch.setattr(f"panther.explain.{user}.assign", watched)
     return seen
 
 
 def draw(slide, output, device):
     panther.make_map(slide / "s.h5", slide / "p.safetensors", output=output, formats=["csv", "geojson"], device=device)
-
-
-def describe(slide, output, device):
-    panther.make_atlas(slide / "s.h5", slide / "p.safetensors", slide / "s.tif", output=output, device=device)
 
 
 def compare(slide, output, device):
@@ -48,15 +44,7 @@ def compare(slide, output, device):
     panther.concordance(slide / "s.h5", slide / "p.safetensors", output=output, device=device, **options)
 
 
-def attribute(slide, output, device):
-    rng = np.random.default_rng(0)
-    bags = {f"S{i}": rng.normal(i % 2, 1, (30, 3)) for i in range(12)}
-    table = pd.DataFrame({"slide_id": list(bags), "case_id": list(bags), "subtype": ["a", "b"] * 6})
-    model = panther.train(bags, table, label="subtype", prototypes=slide / "p.safetensors")
-    panther.attribute(model, slide / "s.h5", output=output, device=device)
-
-
-@pytest.mark.parametrize("make", [draw, describe, compare, attribute])
+@pytest.mark.parametrize("make", [draw, compare])
 def test_the_device_of_the_work_assigns_the_patches(slide, tmp_path, devices, make):
     make(slide, tmp_path / "here", "cpu")
     assert set(devices) == {"cpu"}

@@ -2,9 +2,7 @@
 
 import matplotlib.figure
 import numpy as np
-import pandas as pd
 import pytest
-from known_regions import SIDE, tissue_at
 
 import panther
 
@@ -37,32 +35,3 @@ def test_maps_are_written_where_they_are_asked_for_and_workers_write_the_same_by
         assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
     with pytest.raises(KeyError, match="written to files"):
         found["s"]
-
-
-def test_an_atlas_of_bags_and_a_data_frame_equals_that_of_files(slide, tmp_path):
-    bag, prototypes = parts(slide)
-    table = pd.DataFrame({"slide_id": ["s"], "case_id": ["007"], "group": ["x"]})
-    table.to_csv(tmp_path / "t.csv", index=False)
-    here = panther.make_atlas([bag], prototypes, {"s": slide / "s.tif"}, table, {0: "disc"}, groups=["group"])
-    files = (slide / "s.h5", slide / "p.safetensors", slide / "s.tif", tmp_path / "t.csv")
-    there = panther.make_atlas(*files, groups=["group"], output=tmp_path / "a")
-    assert here.patients == there.patients == ("007",)
-    assert here.exemplars == there.exemplars
-    assert here.title(0) == "C0 disc"
-    assert here.files == ()
-    assert tmp_path / "a" / "atlas.json" in there.files
-
-
-def test_concordance_takes_labels_of_a_data_frame_and_workers_give_the_same_numbers(slide, tmp_path):
-    bag, prototypes = parts(slide)
-    tissue = tissue_at(*(bag.coords + SIDE / 2).T)
-    labels = pd.DataFrame({"slide_id": "s", "x": bag.coords[:, 0], "y": bag.coords[:, 1], "label": tissue})
-    here = panther.concordance([bag], prototypes, patch_labels=labels, positive=["2"])
-    there = panther.concordance(
-        slide / "s.h5", prototypes, patch_labels=labels, positive=["2"], output=tmp_path / "a", workers=2
-    )
-    assert here.agreement.accuracy == there.agreement.accuracy > 0.9
-    assert here.classes.tumour == (1,)
-    assert here.slides["s"].tumour == there.slides["s"].tumour
-    assert [file.name for file in there.files][-2:] == ["s.classes.png", "s.tumour.png"]
-    assert here.files == ()

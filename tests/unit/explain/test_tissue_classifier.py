@@ -4,7 +4,6 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, recall_score
 
 from panther.errors import InputError
@@ -26,19 +25,6 @@ def tiles(n=40, d=10, k=3, spread=2.0, seed=0):
     x = rng.normal(size=(k, d))[labels] * spread + rng.normal(size=(n * k, d))
     x[:, -1] = 3.0
     return LabelledTiles(x.astype(np.float32), labels, tuple("abcdef"[:k]), encoder="mean")
-
-
-def test_probabilities_are_those_of_a_logistic_regression_on_standardised_features():
-    labelled = tiles()
-    classifier = fit_classifier(labelled)
-    x = (labelled.features - labelled.features.mean(0)) / np.maximum(labelled.features.std(0), 1e-12)
-    scaled = classifier.scaler(torch.as_tensor(labelled.features)).numpy()
-    np.testing.assert_allclose(scaled[:, :-1], x[:, :-1], atol=1e-4)
-    # scikit-learn counts the penalty by C; ours is relative to the variance of the rows
-    variance = float(((x - x.mean(0)) ** 2).sum(1).mean())
-    other = LogisticRegression(C=1 / (classifier.settings["strength"] * variance), tol=1e-8, max_iter=10_000)
-    expected = other.fit(x, labelled.labels).predict_proba(x)
-    np.testing.assert_allclose(classifier.probabilities(torch.as_tensor(labelled.features)), expected, atol=2e-3)
 
 
 def test_cross_validation_measures_held_out_tiles():

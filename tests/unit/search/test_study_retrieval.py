@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 import panther
-from panther.errors import InputError
 from panther.study.jobs import load_embeddings
 
 SLIDES = [f"S{n:02}" for n in range(24)]
@@ -58,11 +57,3 @@ def test_the_folder_and_the_report_have_it(results):
     assert 'id="panel-retrieval"' in page
     assert "PANTHER on mixture" in page
     assert "mMV@3" in page
-
-
-def test_a_study_without_it_has_no_such_tab_and_one_without_labels_is_refused(study):
-    plain = panther.run_study(study)
-    assert plain.retrieval == {}
-    assert 'id="panel-retrieval"' not in panther.make_report(plain).html
-    with pytest.raises(InputError, match=r"retrieval.*survival"):
-        panther.run_study({**study, "task": {"survival": "os"}, "retrieval": True})

@@ -37,25 +37,13 @@ HOSTILE = (
 
 
 class RecordingQuery(ImmutableMultiDict):
-    """Query of a request that records the names that were looked up."""
+    """Query of a request that records the names that were looked up, all of them by `get`."""
 
     names: ClassVar[set[str]] = set()
 
     def get(self, key, *arguments, **options):
         self.names.add(key)
         return super().get(key, *arguments, **options)
-
-    def getlist(self, key, *arguments, **options):
-        self.names.add(key)
-        return super().getlist(key, *arguments, **options)
-
-    def __contains__(self, key):
-        self.names.add(key)
-        return super().__contains__(key)
-
-    def __getitem__(self, key):
-        self.names.add(key)
-        return super().__getitem__(key)
 
 
 _opened: list[str] | None = None  # a hook cannot be taken off again, so it is switched
@@ -86,8 +74,8 @@ def routes(app: Flask, method: str = "GET") -> list:
 def address(rule, **values: str) -> str:
     """Address of a route with these values, the others being harmless."""
 
-    def part(found: re.Match[str]) -> str:
-        kind, _, name = found[1].rpartition(":")
+    def part(match: re.Match[str]) -> str:
+        kind, _, name = match[1].rpartition(":")
         usual = USUAL.get(name, "0" if kind.startswith("int") or len(name) == 1 else "S0")
         return quote(values.get(name, usual), safe="")
 
@@ -104,10 +92,10 @@ def query_of(guest: FlaskClient, rule) -> dict[str, str]:
     while True:
         RecordingQuery.names.clear()
         guest.get(address(rule), query_string={name: value for name, value in query.items() if value})
-        found = {name: HARMLESS.get(name, "") for name in sorted(RecordingQuery.names - {"token"})}
-        if found.keys() <= query.keys():
+        names = {name: HARMLESS.get(name, "") for name in sorted(RecordingQuery.names - {"token"})}
+        if names.keys() <= query.keys():
             return query
-        query |= found
+        query |= names
 
 
 def attacks(guest: FlaskClient, rule) -> Iterator[tuple[str, dict[str, str]]]:

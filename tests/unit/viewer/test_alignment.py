@@ -7,13 +7,12 @@ import torch
 from PIL import Image
 
 from explain.known_regions import write_bag
-from panther.explain.geometry import View, grid, raster
+from panther.explain.geometry import grid
 from panther.explain.palette import PALETTE, rgb_values
 from panther.storage.prototypes import save_prototypes
 from panther.types import PatchSpec, Prototypes
 from panther.viewer.contents import find_contents
-from panther.viewer.tiles import pyramid as pyramid_module
-from panther.viewer.tiles.pyramid import Cells, Pyramid, Window
+from panther.viewer.patches import Cells, Pyramid, Window
 from panther.viewer.workbench import Workbench
 from viewer.asking import entered, picture
 
@@ -70,22 +69,6 @@ def test_every_pixel_of_every_zoom_finds_its_patch(name):
     width, height = (corners.max(0) + side).tolist()
     for window in windows(width, height):
         assert (found.under(window) == under(corners, side, window)).all(), window
-
-
-@pytest.mark.parametrize("name", PLACES)
-def test_scattered_patches_are_found_the_other_way_too(name, monkeypatch):
-    monkeypatch.setattr(pyramid_module, "MOST_LAYERS", 0)
-    test_every_pixel_of_every_zoom_finds_its_patch(name)
-
-
-@pytest.mark.parametrize("name", PLACES)
-def test_maps_and_tiles_agree(name):
-    corners, side = PLACES[name]
-    placed = grid(corners, PatchSpec(size_level0=side))
-    for scale in (1, 3.3, 8):
-        window = Window(0, 0, 150, 120, scale)
-        view = View(np.zeros((120, 150, 3), np.uint8), (1 / scale, 1 / scale))
-        assert (raster(placed, view) == Cells(placed).under(window)).all()
 
 
 def test_cells_of_overlapping_patches_share_the_slide_without_gaps():

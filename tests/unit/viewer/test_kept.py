@@ -1,6 +1,5 @@
 """The cache of the viewer: values are made once, replaced when their files change, and bounded for any number of slides."""
 
-import gc
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +8,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from panther.engine import open_executor
 from panther.errors import InputError
 from panther.viewer.contents import Contents, find_contents
 from panther.viewer.workbench import MAPS, OPEN_SLIDES, LruCache, Workbench
@@ -96,19 +94,3 @@ def test_a_slide_that_is_evicted_while_it_is_read_stays_open_until_then(cohort_f
         assert slide.read_region(0, 0, 0, 8, 8).shape == (8, 8, 3)
     with bench.image("M0000") as again:
         assert again is not slide
-
-
-@pytest.mark.slow
-def test_memory_is_flat_over_a_thousand_slides(cohort_folder):
-    contents = many_slides(cohort_folder, 1000)
-    names = list(contents.slides)[:1000]
-    with open_executor(1) as executor:
-        bench, here = Workbench(contents, None, executor), psutil.Process()
-        visit_all(bench, names[:200])
-        gc.collect()
-        before = here.memory_info().rss
-        visit_all(bench, names[200:])
-        gc.collect()
-        grown = here.memory_info().rss - before
-        print(f"{before / 2**20:.0f} MiB after 200 slides, {grown / 2**20:+.1f} MiB after 1,000")
-        assert grown < 64 * 2**20

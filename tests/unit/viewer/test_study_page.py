@@ -82,6 +82,23 @@ def test_survival_has_ranks_and_pairs(survival):
         np.testing.assert_allclose(ranks, np.linspace(0, 1, len(fold)), atol=1e-5)
 
 
+@pytest.mark.parametrize("task", [{"value": "age"}, {"labels": ["a", "b"]}])
+def test_numbers_and_labels_have_their_lists(tmp_path, task):
+    generate(tmp_path, patients=24, patches=16)
+    table = pd.read_csv(tmp_path / "table.csv", dtype=str)
+    number = table["case_id"].str[1:].astype(int)
+    table.assign(age=40 + number % 17, a=number % 2, b=number % 3 == 0).to_csv(tmp_path / "table.csv", index=False)
+    run(tmp_path, task=task, **QUICK)
+    found = entered(tmp_path).get("/api/study/patients").get_json()["patients"]
+    assert len(found) == 24
+    for one in found:
+        if "value" in task:
+            assert one["error"] == pytest.approx([abs(number - one["truth"]) for number in one["predicted"]])
+            assert one["all"] == pytest.approx(np.mean(one["error"]))
+        else:
+            assert one["right"] == sum(text == one["truth"] for text in one["predicted"])
+
+
 def test_unknown_studies_tests_and_metrics_are_not_found(survival, client):
     study = entered(survival.parent)
     for query in (

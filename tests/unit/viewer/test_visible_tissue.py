@@ -11,9 +11,9 @@ from explain.test_map_colours import nearest
 from panther.explain.names import Naming, class_colours, colours
 from panther.explain.palette import PALETTE, rgb_values
 from panther.slides import open_slide
+from panther.viewer.patches import Window
 from panther.viewer.tiles import render
 from panther.viewer.tiles.export import blend
-from panther.viewer.tiles.pyramid import Window
 
 LEGEND = 215  # the grey of slide.css behind a light fill
 SIDE = 32  # pixels a patch

@@ -121,7 +121,7 @@ def draw_attribution(slide_map: SlideMap, outputs: Sequence[Shown]) -> Any:
     lines = [(tuple(colours[c]), f"{values[c]:+.3f}", short(slide_map.title(c))) for c in largest.tolist()]
     legend = draw.Legend(short(outputs[0].output, 24), lines, (16, 66))
     bar = draw.ColourBar("contribution of the patch's prototype", draw.DIVERGING, (-limit, limit), 94)
-    return draw.sheet_figure(slide_map, panels, draw.unit_of(slide_map), legend, bar)
+    return draw.sheet_figure(slide_map, panels, legend, bar)
 
 
 def write_attribution(attribution: Attribution, folder: Path) -> list[Path]:

@@ -196,20 +196,10 @@ def count_slide(job: SlideJob, settings: ConcordanceSettings) -> SlideAgreement:
 
 
 def name_prototypes(counted: Iterable[SlideAgreement], settings: ConcordanceSettings) -> PrototypeClasses:
-    """Classes of the prototypes from all slides' counts.
-
-    Tumour are prototypes of a positive class: by their given name where it is, or is before its first comma, a class; else by their class.
-    Only whole names of classes count: "stroma, with tumour" is stroma, and "no tumour" is not tumour.
-    """
+    """Classes of the prototypes from all slides' counts."""
     counts = np.sum([slide.counts for slide in counted], 0)
-    chosen, tumour = majority(counts), []
-    for c, tissue in enumerate(chosen.tolist()):
-        name = settings.maps.names.get(c, "").casefold()
-        words = {name.strip(), name.partition(",")[0].strip()}
-        named = {k for k, word in enumerate(settings.labels.classes) if word.casefold() in words}
-        if (named or {tissue}) & set(settings.positive):
-            tumour.append(c)
-    return PrototypeClasses(counts, chosen, tuple(tumour))
+    chosen = majority(counts)
+    return PrototypeClasses(counts, chosen, tuple(np.flatnonzero(np.isin(chosen, settings.positive)).tolist()))
 
 
 def compare_slide(

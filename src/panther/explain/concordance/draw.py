@@ -50,7 +50,7 @@ def draw_classes(slide_map: SlideMap, by_prototype: SlideMap, by_patch: SlideMap
         for k, name in by_patch.names.items()
     ]
     legend = draw.Legend("prototypes | patches", lines, (16, 90))
-    return draw.sheet_figure(slide_map, [*draw.original(slide_map), *maps.items()], draw.unit_of(slide_map), legend)
+    return draw.sheet_figure(slide_map, [*draw.original(slide_map), *maps.items()], legend)
 
 
 @plain_text
@@ -73,7 +73,7 @@ def draw_tumour(slide_map: SlideMap, probability: np.ndarray, match: TumourMatch
         total = replace(shown, assignment=shown.assignment[:, list(tumour)].sum(1, keepdims=True))
         title = f"of the {len(tumour)} tumour prototypes{_scores(match.auroc_all, match.dice_all)}"
         panels.append((title, heat_pixels(total, 0)))
-    return draw.sheet_figure(shown, panels, draw.unit_of(shown))
+    return draw.sheet_figure(shown, panels)
 
 
 def _scores(auroc: float | None, dice: float | None) -> str:

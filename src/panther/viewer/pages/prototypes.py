@@ -1,6 +1,5 @@
 """Routes of the prototype page: patches, shares by group, survival, neighbours, contributions, and names."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from itertools import islice
@@ -16,7 +15,8 @@ from panther.cohort.load import load_cohort
 from panther.cohort.outcomes import endpoints_of
 from panther.errors import InputError
 from panther.explain import kaplan_meier, shares
-from panther.explain.attribution.mathematics import owners
+from panther.explain.attribution.draw import by_size
+from panther.explain.attribution.mathematics import by_block, owners
 from panther.explain.names import Naming
 from panther.explain.shares import factor_of
 from panther.storage.clinical import ClinicalTable
@@ -249,19 +249,13 @@ def _predicts(bench: Workbench, chosen: str | None, prototype: int) -> dict[str,
     return {"rows": rows, "why": "" if rows else "No attribution of these prototypes; `panther attribute` writes one."}
 
 
-def _contributions(content: Mapping[str, Any], prototype: int) -> list[dict[str, Any]]:
+def _contributions(content: Mapping[str, Any], prototype: int) -> Iterator[dict[str, Any]]:
     """Mean contribution to each output, and the rank of its size among all prototypes."""
-    rows = []
     for output in content["outputs"]:
-        sizes: dict[int, float] = defaultdict(float)
-        mean = 0.0
-        for row in content["cohort"]:
-            if row["output"] == output:
-                parts = owners(row["prototype"], row["statistic"])  # each has half of a pair that touches
-                mean += parts.get(prototype, 0.0) * float(row["mean"])
-                for c, share in parts.items():
-                    sizes[c] += share * float(row["mean_absolute"])
-        size = dict(sizes)[prototype]
-        rank = 1 + sum(other > size for other in sizes.values())
-        rows.append({"output": str(output), "mean": mean, "size": size, "rank": rank, "of": len(sizes)})
-    return rows
+        rows = [row for row in content["cohort"] if row["output"] == output]
+        # of a pair that touches each prototype has half
+        mean = sum(owners(row["prototype"], row["statistic"]).get(prototype, 0.0) * float(row["mean"]) for row in rows)
+        size = sum(value for (_, c), value in by_block(rows).items() if c == prototype)
+        order = by_size(rows)
+        rank = 1 + order.index(prototype)
+        yield {"output": str(output), "mean": mean, "size": size, "rank": rank, "of": len(order)}

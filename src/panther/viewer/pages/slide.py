@@ -11,11 +11,10 @@ from flask import Blueprint, Response, request
 
 from panther.errors import InputError
 from panther.explain.touching import Touching, neighbour_sentences
-from panther.viewer.patches import Canvas, PatchMap
+from panther.viewer.patches import TILE, Canvas, PatchMap, Pyramid
 from panther.viewer.queries import LayerOptions, PictureQuery, Query, SquareQuery, ViewQuery
 from panther.viewer.tiles.export import export_regions, export_view
 from panther.viewer.tiles.maker import Tiles
-from panther.viewer.tiles.pyramid import TILE, Pyramid
 from panther.viewer.workbench import Workbench
 
 AGE = 3600  # seconds for which a browser keeps a tile without asking

@@ -24,8 +24,16 @@ def start_routes(bench: Workbench) -> Blueprint:
 
     def study(name: str) -> dict[str, Any]:
         folder = bench.contents.studies[name]
+
+        def load() -> dict[str, Any]:
+            run = load_run(folder)
+            best = {str(key): value for row in run.best().head(1).to_dict("records") for key, value in row.items()}
+            columns = {"best": "row", "mean": "mean", "low": "ci_low", "high": "ci_high"}
+            about = {"name": name, "metric": metric_name(run.metric), "failed": len(run.record["failures"])}
+            return about | {key: best.get(column) for key, column in columns.items()}
+
         try:
-            return studies.get(name, lambda: _study(name, folder), version_of([folder / RECORD]))
+            return studies.get(name, load, version_of([folder / RECORD]))
         except (InputError, OSError) as error:
             return {"name": name, "problem": str(error)}
 
@@ -116,17 +124,3 @@ def next_step(contents: Contents, unnamed: list[int]) -> dict[str, str]:
     if not done["Study"]:
         return {"text": "Train and evaluate predictors.", "command": "panther run study.yaml -o RUN"}
     return {"text": "Look at the patients that were predicted worst.", "page": "study"}
-
-
-def _study(name: str, folder: Any) -> dict[str, Any]:
-    run = load_run(folder)
-    best = {str(key): value for row in run.best().head(1).to_dict("records") for key, value in row.items()}
-    return {
-        "name": name,
-        "metric": metric_name(run.metric),
-        "best": best.get("row"),
-        "mean": best.get("mean"),
-        "low": best.get("ci_low"),
-        "high": best.get("ci_high"),
-        "failed": len(run.record["failures"]),
-    }

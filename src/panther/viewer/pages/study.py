@@ -6,45 +6,39 @@ from itertools import compress, product
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from flask import Blueprint
 
 from panther.charts.to_plotly import convert
 from panther.errors import InputError
 from panther.evaluation.intervals import CAPTION
-from panther.report.data import Run, load_run, metric_name, where_tested
+from panther.report.data import Run, load_run, metric_name, outcome_of, where_tested
 from panther.report.figures import plural
 from panther.report.sections.results import MEANING, forest_chart
 from panther.store import Version, version_of
-from panther.study.patients import (
-    Classified,
-    Labelled,
-    Measured,
-    Ranked,
-    classified,
-    labelled,
-    mean_over_methods,
-    measured,
-    ranked,
-)
+from panther.study.patients import Predicted, classified, labelled, mean_over_methods, measured, ranked
 from panther.viewer.queries import StudyQuery
 from panther.viewer.workbench import LruCache, UnknownError, Workbench, pick
 
-People = Classified | Ranked | Measured | Labelled
 RUNS = 4  # kept in memory
 # of each metric: mean, interval, spread over folds, and the exact bound of a perfect score
 COLUMNS = {"": "mean", "_low": "ci_low", "_high": "ci_high", "_std": "std", "_exact": "exact_low"}
 TABLES = ("run.json", "study.json", "cohort.csv", *(f"{name}.parquet" for name in ("metrics", "summary", "comparisons", "predictions")))  # fmt: skip
 
 
-def _rows(**columns: Any) -> list[dict[str, Any]]:
-    """Rows of a table of columns."""
+def _rows(people: Predicted, measure: np.ndarray, **columns: Any) -> list[dict[str, Any]]:
+    """Rows of the patients; `all` is the mean over the methods of the measure (M, S) that sorts them."""
+    columns |= {"sample": people.samples, "patient": people.patients, "all": mean_over_methods(measure)}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _classes(run: Run, people: Classified) -> list[dict[str, Any]]:
+def _classes(run: Run, table: pd.DataFrame) -> list[dict[str, Any]]:
+    people = classified(table, run.rows, run.classes or [])
     predicted, is_predicted = people.predicted, people.predicted >= 0
     names = np.array([*(run.classes or []), None], object)  # number -1: not known
     return _rows(
+        people,
+        people.of_truth,
         truth=names[people.truth],
         predicted=names[predicted.T],
         probability=people.of_truth.T,
@@ -53,19 +47,24 @@ def _classes(run: Run, people: Classified) -> list[dict[str, Any]]:
     )
 
 
-def _values(run: Run, people: Measured) -> list[dict[str, Any]]:
-    predicted, truth = people.predicted, people.truth
+def _values(run: Run, table: pd.DataFrame) -> list[dict[str, Any]]:
+    people = measured(table, run.rows)
     return _rows(
-        truth=truth,
-        predicted=predicted.T,
+        people,
+        people.error,
+        truth=people.truth,
+        predicted=people.predicted.T,
         error=people.error.T,
-        all_predicted=mean_over_methods(predicted),
-        spread=np.full(len(truth), truth.std()),
+        all_predicted=mean_over_methods(people.predicted),
+        spread=np.full(len(people.truth), people.truth.std()),
     )
 
 
-def _ranks(run: Run, people: Ranked) -> list[dict[str, Any]]:
+def _ranks(run: Run, table: pd.DataFrame) -> list[dict[str, Any]]:
+    people = ranked(table, run.rows)
     return _rows(
+        people,
+        people.wrong,
         time=people.time,
         event=people.event.astype(bool),
         risk=people.rank.T,
@@ -74,14 +73,17 @@ def _ranks(run: Run, people: Ranked) -> list[dict[str, Any]]:
     )
 
 
-def _labels(run: Run, people: Labelled) -> list[dict[str, Any]]:
+def _labels(run: Run, table: pd.DataFrame) -> list[dict[str, Any]]:
     """Labels as text, those that are known; a method is right if all of them are."""
+    people = labelled(table, run.rows, run.study.task.labels or ())
     known = ~np.isnan(people.truth)  # (S, L)
     is_positive = known & (people.probability > 0.5)  # (M, S, L)
     is_predicted = ~(np.isnan(people.probability) & known).any(2)  # (M, S)
     is_right = (is_positive == (people.truth == 1)).all(2) & is_predicted
     patients = zip(is_positive.swapaxes(0, 1), is_predicted.T, strict=True)
     return _rows(
+        people,
+        people.of_truth,
         truth=[_listed(people.names, row) for row in people.truth == 1],
         predicted=[
             [_listed(people.names, row) if ok else None for row, ok in zip(*one, strict=True)] for one in patients
@@ -101,45 +103,30 @@ class PatientList(NamedTuple):
 
     kind: str  # which columns the page has
     order: str  # of the patients: the measure of the error
-    people: Callable[[Run, Any], People]
-    rows: Callable[[Run, Any], list[dict[str, Any]]]
-    error: Callable[[Any], np.ndarray]  # (M, S), of each method and patient
-    target: Callable[[Run], str]  # what is predicted
+    rows: Callable[[Run, pd.DataFrame], list[dict[str, Any]]]  # of predictions
 
 
-LISTS: dict[str, PatientList] = {
+LISTS = {
     "classification": PatientList(
         "classes",
         "Patients are sorted by the probability of the true class (mean over seeds and folds).",
-        lambda run, table: classified(table, run.rows, run.classes or []),
         _classes,
-        lambda people: people.of_truth,
-        lambda run: ", ".join(run.classes or []),
     ),
     "survival": PatientList(
         "survival",
         "Patients are sorted by the share of their comparable pairs (as in the c-index, of the same test fold) that are in the wrong order. "
         "Patients without such a pair are not judged.",
-        lambda run, table: ranked(table, run.rows),
         _ranks,
-        lambda people: people.wrong,
-        lambda run: run.endpoint,
     ),
     "regression": PatientList(
         "values",
         "Patients are sorted by the absolute error of the prediction (mean over seeds and folds).",
-        lambda run, table: measured(table, run.rows),
         _values,
-        lambda people: people.error,
-        lambda run: str(run.study.task.value),
     ),
     "labels": PatientList(
         "classes",
         "Patients are sorted by the probability of the truth, averaged over the labels that are known; a label is predicted above one half.",
-        lambda run, table: labelled(table, run.rows, run.study.task.labels or ()),
         _labels,
-        lambda people: people.of_truth,
-        lambda run: ", ".join(run.study.task.labels or ()),
     ),
 }
 
@@ -148,7 +135,7 @@ def study_routes(bench: Workbench) -> Blueprint:
     """Routes; each names its study in the query, because names may hold slashes."""
     routes = Blueprint("study", __name__)
     runs: LruCache[Run] = LruCache(RUNS)
-    people: LruCache[People] = LruCache(2 * RUNS)
+    lists: LruCache[list[dict[str, Any]]] = LruCache(2 * RUNS)
 
     def selected(query: StudyQuery) -> tuple[Run, str, str, Version]:
         """The study, its name, the test, and the version of its files."""
@@ -163,17 +150,6 @@ def study_routes(bench: Workbench) -> Blueprint:
         run = runs.get(name, lambda: load_run(folder), version)
         part = query.part or ("test" if "test" in run.parts else next(iter(run.parts), "test"))
         return run, name, pick(run.parts, part, "test"), version
-
-    def tested(query: StudyQuery) -> tuple[Run, str, People]:
-        run, name, part, version = selected(query)
-
-        def load() -> People:
-            table = run.tested(part)
-            if table.empty:
-                raise InputError(f"{run.folder.name}: no predictions of {where_tested(part)}")
-            return LISTS[run.kind].people(run, table)
-
-        return run, part, people.get((name, part), load, version)
 
     @routes.get("/api/study")
     def study() -> dict[str, Any]:
@@ -209,17 +185,24 @@ def study_routes(bench: Workbench) -> Blueprint:
 
     @routes.get("/api/study/patients")
     def patients() -> dict[str, Any]:
-        run, part, group = tested(StudyQuery.read())
-        slides: dict[str, list[str]] = defaultdict(list)
-        for entry in bench.contents.slides.values():
-            if entry.patient is not None:
-                slides[entry.patient].append(entry.name)
+        run, name, part, version = selected(StudyQuery.read())
         page = LISTS[run.kind]
-        rows = page.rows(run, group)
-        means = mean_over_methods(page.error(group))
-        for row, sample, patient, mean in zip(rows, group.samples, group.patients, means, strict=True):
-            of_sample = [sample] if sample in bench.contents.slides else slides.get(patient, [])
-            row |= {"sample": sample, "patient": patient, "all": mean, "slides": of_sample}
+
+        def load() -> list[dict[str, Any]]:
+            table = run.tested(part)
+            if table.empty:
+                raise InputError(f"{run.folder.name}: no predictions of {where_tested(part)}")
+            slides: dict[str, list[str]] = defaultdict(list)
+            for entry in bench.contents.slides.values():
+                if entry.patient is not None:
+                    slides[entry.patient].append(entry.name)
+            rows = page.rows(run, table)
+            for row in rows:
+                has_slide = row["sample"] in bench.contents.slides
+                row["slides"] = [row["sample"]] if has_slide else slides.get(row["patient"], [])
+            return rows
+
+        rows = lists.get((name, part), load, version)
         without = sum(not row["slides"] for row in rows)
         note = f"{without:,} of {len(rows):,} have no slide here; open the folder of their slides, with its table."
         return {
@@ -243,4 +226,4 @@ def _about(run: Run) -> str:
         samples = "" if (people["sample"] == people["patient"]).all() else f"{plural(len(people), 'sample')} of "
         tested.append(f"{where_tested(part)} {samples}{plural(people['patient'].nunique(), 'patient')}")
     counts = f"{plural(len(run.folds), 'fold')} · {plural(len(run.rows), 'method')}"
-    return f"{LISTS[run.kind].target(run)} · tested: {'; '.join(tested)} · {counts}"
+    return f"{outcome_of(run).title} · tested: {'; '.join(tested)} · {counts}"

@@ -9,12 +9,11 @@ from panther.errors import InputError
 from panther.explain.geometry import View, feature, regions
 from panther.explain.slide_map import ROW, ColourBar, Sheet, colour_bar, scale_bar
 from panther.storage.geojson import geojson_text
-from panther.viewer.patches import PatchMap
+from panther.viewer.patches import PatchMap, Window
 from panther.viewer.queries import LayerOptions, ViewQuery
 from panther.viewer.tiles import render
 from panther.viewer.tiles.layers import Layer
 from panther.viewer.tiles.maker import LINES, Tiles
-from panther.viewer.tiles.pyramid import Window
 from panther.viewer.workbench import UnknownError, Workbench
 
 BAR = 100  # units of a colour bar with its numbers

@@ -15,11 +15,10 @@ from panther.slides import open_slide
 from panther.slides.polygons import ANNOTATIONS, Tissue, read_contours, with_edits
 from panther.store import Version, version_of
 from panther.viewer.contents import SlideEntry
-from panther.viewer.patches import PatchMap
+from panther.viewer.patches import Cells, PatchMap, Pyramid, Window
 from panther.viewer.queries import LARGEST_PATCH, LayerOptions, SquareQuery
 from panther.viewer.tiles import render
 from panther.viewer.tiles.layers import Layer, Layers, Painted
-from panther.viewer.tiles.pyramid import Cells, Pyramid, Window
 from panther.viewer.workbench import RESOLUTIONS, LruCache, UnknownError, Workbench, check_image
 
 TILES = 128 << 20  # bytes of finished tiles: some six thousand of the image

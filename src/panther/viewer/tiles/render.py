@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 
 from panther.slides import Slide
 from panther.slides.polygons import Polygon, Tissue, rasterise
-from panther.viewer.tiles.pyramid import Cells, Window
+from panther.viewer.patches import Cells, Window
 
 LEVELS = 255  # colours of a quantity; number 0 is transparent
 MOST_CLASSES = 127  # colours of classes: each has a second number for outlines
@@ -74,10 +74,7 @@ def styled(codes: np.ndarray, table: np.ndarray, window: Window, style: str) -> 
     """
     inner = codes[REGION:-REGION, REGION:-REGION]
     if style == "hatch":
-        columns, rows = (
-            np.round(centres / window.scale - 0.5).astype(int) for centres in (window.columns(), window.rows())
-        )
-        x, y = np.meshgrid(columns, rows)
+        x, y = window.numbers()
         phase = np.choose(inner % 4, (x + y, x - y, x, y)) % HATCH  # neighbouring numbers differ in direction, too
         return np.where(phase < HATCH * 3 // 8, inner, 0).astype(np.uint8), table
     edge = np.zeros(inner.shape, bool)
@@ -105,10 +102,7 @@ def shifted(polygon: Polygon, corner: np.ndarray | tuple[float, float]) -> Polyg
 
 def hatched(mask: np.ndarray, window: Window) -> np.ndarray:
     """Crossed lines on a mask (h, w)."""
-    columns, rows = (
-        np.round(centres / window.scale - 0.5).astype(int) for centres in (window.columns(), window.rows())
-    )
-    x, y = np.meshgrid(columns, rows)
+    x, y = window.numbers()
     return mask & (((x + y) % HATCH == 0) | ((x - y) % HATCH == 0))
 
 
