@@ -19,6 +19,13 @@ class Nothing:
 
 
 @dataclass(frozen=True)
+class Settings:
+    """Metadata of entries that have nothing but settings."""
+
+    options: tuple[str, ...] = ()  # their names
+
+
+@dataclass(frozen=True)
 class Entry(Generic[T, M]):
     """A registered value and its metadata."""
 

@@ -22,17 +22,9 @@ from torch import Tensor, nn
 
 from panther.errors import InputError, check_choice, check_fields
 from panther.models.blocks import Columns, trial
-from panther.registry import Registry
+from panther.registry import Registry, Settings
 
-
-@dataclass(frozen=True)
-class HeadInfo:
-    """Metadata of a head."""
-
-    options: tuple[str, ...]  # names of the settings
-
-
-heads: Registry[Callable[..., nn.Module], HeadInfo] = Registry("head", HeadInfo)
+heads: Registry[Callable[..., nn.Module], Settings] = Registry("head", Settings)
 PROBE = "probe"  # the convex model of the loss, with inner cross-validation; not trained by gradient descent
 
 

@@ -221,20 +221,16 @@ def moments(x: Tensor | np.ndarray, read: Callable[[Tensor], Tensor] | None = No
         raise InputError("There are no training rows to fit the scaling on")
     square = torch.zeros(1, dtype=torch.float64)
     held = list(_blocks(x, read)) if len(x) <= ROWS else None  # one block is read once
-    mean = _mean(x, held or _blocks(x, read))
+    mean = column_means(x, held or _blocks(x, read))
     for block in held or _blocks(x, read):
         square = square + (block - mean).square().sum(0)
     return mean, square / len(x)
 
 
-def column_means(x: Tensor | np.ndarray) -> Tensor:
-    """Mean of each column, float64; NaN is refused."""
-    return _mean(x, _blocks(x))
-
-
-def _mean(x: Tensor | np.ndarray, blocks: Iterable[Tensor]) -> Tensor:
+def column_means(x: Tensor | np.ndarray, blocks: Iterable[Tensor] | None = None) -> Tensor:
+    """Mean of each column of the rows, or of these blocks of them, float64; NaN is refused."""
     total = torch.zeros(1, dtype=torch.float64)
-    for block in blocks:
+    for block in _blocks(x) if blocks is None else blocks:
         total = total + block.sum(0)
     mean = total / len(x)
     if not bool(torch.isfinite(mean).all()):

@@ -24,7 +24,7 @@ from panther.errors import InputError, check_choice, listed
 from panther.evaluation import metrics, survival_metrics
 from panther.models import losses
 from panther.models.blocks import trial
-from panther.registry import Registry
+from panther.registry import Registry, Settings
 
 Prediction = Mapping[str, np.ndarray]  # first axis: samples
 Reference = tuple[Prediction, Any] | None  # predictions and target of the training part
@@ -107,25 +107,16 @@ class Task(ABC):
         return {"loss": self.name, **asdict(self)}  # type: ignore[call-overload]
 
 
-@dataclass(frozen=True)
-class TaskInfo:
-    """Metadata of a task."""
-
-    target: type[Any]  # of the training: classes, survival, values, labels
-    options: tuple[str, ...]  # names of the settings
-
-
-tasks: Registry[type[Task], TaskInfo] = Registry("loss", TaskInfo)
+tasks: Registry[type[Task], Settings] = Registry("loss", Settings)
 
 
 def fit_task(name: str, target: Target, **options: Any) -> Any:
     """Task of a loss for a training target; losses of other kinds of targets and unknown options are refused."""
-    entry = tasks.entry(name)
-    if not isinstance(target, entry.metadata.target):
-        suitable = " or ".join(e.name for e in tasks if isinstance(target, e.metadata.target))
+    if tasks[name].kind != target.kind:
+        suitable = " or ".join(loss_names(target.kind))
         raise InputError(f"The loss {name!r} does not fit a target of {KINDS[target.kind]}; use {suitable}")
     tasks.check_options(name, options)
-    return entry.value.fit(target, **options)
+    return tasks[name].fit(target, **options)
 
 
 # for checks of settings before the data are read
@@ -139,7 +130,7 @@ _EXAMPLES: dict[Kind, Target] = {
 
 def loss_names(kind: Kind | None = None) -> list[str]:
     """Losses for a kind of target, or all."""
-    return [entry.name for entry in tasks if kind is None or entry.metadata.target is type(_EXAMPLES[kind])]
+    return [entry.name for entry in tasks if kind in (None, entry.value.kind)]
 
 
 def check_loss(name: str, options: Mapping[str, Any], kind: Kind) -> None:
@@ -215,7 +206,7 @@ class ClassTask(Task):
         return {name: float(value) for name, value in values.items()}
 
 
-@tasks.register("cross-entropy", target=Classes, options=("class_weights",))
+@tasks.register("cross-entropy", options=("class_weights",))
 @dataclass(frozen=True)
 class Classification(ClassTask):
     """One of K classes."""
@@ -231,7 +222,7 @@ class Classification(ClassTask):
         return {"probabilities": torch.softmax(logits.double(), -1).cpu().numpy()}
 
 
-@tasks.register("ordinal", target=Classes, options=("class_weights",))
+@tasks.register("ordinal", options=("class_weights",))
 @dataclass(frozen=True)
 class Grades(ClassTask):
     """Classes in their order (grades): a cumulative link, see :func:`panther.models.losses.grade_log_probabilities`."""
@@ -314,7 +305,7 @@ class SurvivalTask(Task):
         return {"c_index": pairs.concordance(), "c_index_uno": pairs.concordance(weight)}
 
 
-@tasks.register("cox", target=Survival, options=("ties",))
+@tasks.register("cox", options=("ties",))
 @dataclass(frozen=True)
 class CoxSurvival(SurvivalTask):
     """Proportional hazards."""
@@ -342,7 +333,7 @@ class CoxSurvival(SurvivalTask):
             return np.exp(-np.minimum(survival_metrics.step(knots, hazard, times, before=0.0) * rate, 700.0))
 
 
-@tasks.register("nll", target=Survival, options=("n_bins", "alpha", "on_edge"))
+@tasks.register("nll", options=("n_bins", "alpha", "on_edge"))
 @dataclass(frozen=True)
 class DiscreteSurvival(SurvivalTask):
     """Hazards of discrete time bins; batches of one patient are possible."""
@@ -395,7 +386,7 @@ class DiscreteSurvival(SurvivalTask):
         return np.array([np.interp(times, knots, curve) for curve in curves]).reshape(len(curves), len(times))
 
 
-@tasks.register("ranking", target=Survival, options=("tied_times",))
+@tasks.register("ranking", options=("tied_times",))
 @dataclass(frozen=True)
 class RankingSurvival(SurvivalTask):
     """Pairwise ranking of patients; it predicts no survival curves."""
@@ -415,7 +406,7 @@ def check_survival(target: Survival) -> None:
         raise InputError(f"None of the {len(target)} training patients has an event; check the column (1 = censored?)")
 
 
-@tasks.register("mse", target=Values, options=())
+@tasks.register("mse")
 @dataclass(frozen=True)
 class SquaredError(Task):
     """Regression by the mean squared error."""
@@ -470,7 +461,7 @@ class SquaredError(Task):
         }
 
 
-@tasks.register("binary-cross-entropy", target=Labels, options=())
+@tasks.register("binary-cross-entropy")
 @dataclass(frozen=True)
 class ManyLabels(Task):
     """Several binary labels; unknown labels (NaN) of a sample are left out of the loss and of the metrics."""

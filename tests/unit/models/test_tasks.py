@@ -21,14 +21,14 @@ N = 80
 
 
 def target_for(name: str, n: int = N, seed: int = 0):
-    return TARGETS[tasks.entry(name).metadata.target](np.random.default_rng(seed), n)
+    return TARGETS[tasks[name].kind](np.random.default_rng(seed), n)
 
 
 TARGETS = {
-    Classes: lambda rng, n: Classes(("a", "b", "c"), rng.permutation(np.arange(n) % 3)),
-    Survival: lambda rng, n: Survival(rng.exponential(100.0, n) + 1, rng.random(n) < 0.6),
-    Values: lambda rng, n: Values(rng.integers(20, size=n) * 3.0 + 100),  # some are equal
-    Labels: lambda rng, n: Labels(("x", "y"), rng.choice([0.0, 1.0, np.nan], size=(n, 2), p=(0.5, 0.4, 0.1))),
+    "classification": lambda rng, n: Classes(("a", "b", "c"), rng.permutation(np.arange(n) % 3)),
+    "survival": lambda rng, n: Survival(rng.exponential(100.0, n) + 1, rng.random(n) < 0.6),
+    "regression": lambda rng, n: Values(rng.integers(20, size=n) * 3.0 + 100),  # some are equal
+    "labels": lambda rng, n: Labels(("x", "y"), rng.choice([0.0, 1.0, np.nan], size=(n, 2), p=(0.5, 0.4, 0.1))),
 }
 
 

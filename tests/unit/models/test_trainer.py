@@ -155,21 +155,6 @@ def test_input_dropout_and_the_order_of_samples_are_settings_of_training():
     assert trained(shuffle=False).history != plain
 
 
-def test_the_trainer_takes_that_many_steps(monkeypatch):
-    source = ArraySource(np.random.default_rng(0).normal(size=(10, 6)).astype("f4"), {"label": torch.arange(10) % 2}, 1)
-    steps = []
-    step = torch.optim.AdamW.step
-    monkeypatch.setattr(torch.optim.AdamW, "step", lambda *a, **k: steps.append(1) or step(*a, **k))
-    settings = TrainSettings(epochs=2, batch_size=1, accumulate=8, min_steps=35)
-    fit(
-        build_head("linear", (6,), 2, seed=0),
-        source,
-        fit_task("cross-entropy", Classes(("a", "b"), np.arange(10) % 2)),
-        settings,
-    )
-    assert len(steps) == 40
-
-
 @pytest.mark.parametrize(
     ("kind", "network", "expected"),
     [

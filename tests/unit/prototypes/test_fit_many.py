@@ -88,16 +88,6 @@ def test_a_bag_is_opened_and_read_once_a_walk_whatever_the_number_of_fits():
         assert bag.counts.bytes <= (walks - 1) * len(bag.bag) * 8 * 4  # looking reads no rows
 
 
-def test_fits_with_samples_too_large_together_run_in_groups_with_equal_results(tmp_path):
-    bags = [Counted(bag) for bag in cohort(n=300)]
-    room = 600 * 8 * 4 * 4.5 / 1e9  # two samples of 600 patches and a copy of each
-    fits = [(bags, replace(SETTINGS, seed=seed, memory_gb=room)) for seed in range(5)]
-    together = fit_many(fits)
-    walks = 1 + 3 * (1 + SETTINGS.passes + 1)  # five samples, two at a time: three groups
-    assert {bag.opened for bag in bags} == {walks}
-    assert [saved(f, tmp_path / "a") for f in together] == [saved(fit_bags(*fit), tmp_path / "a") for fit in fits]
-
-
 def test_fits_walk_in_groups_where_a_job_has_little_memory_and_equal_samples_are_held_once(tmp_path, monkeypatch):
     bags = [Counted(bag) for bag in cohort(n=300)]
     fits = [(bags, replace(SETTINGS, seed=seed)) for seed in range(4)]
@@ -109,19 +99,6 @@ def test_fits_walk_in_groups_where_a_job_has_little_memory_and_equal_samples_are
     before, room = bags[0].opened, 600 * 8 * 4 * 2.5 / 1e9  # one sample and its copy
     fit_many([(bags, replace(SETTINGS, n_prototypes=c, memory_gb=room)) for c in (2, 3, 4, 5)])
     assert bags[0].opened - before == 1 + 1 + SETTINGS.passes + 1  # one group
-
-
-def test_passes_go_forwards_and_backwards_by_turns():
-    names = []
-
-    class Noted(Counted):
-        def open(self):
-            names.append(self.sample)
-            return super().open()
-
-    fit_many([([Noted(bag) for bag in cohort(3)], SETTINGS)])
-    forwards, backwards = ["s0", "s1", "s2"], ["s2", "s1", "s0"]
-    assert names == [*forwards, *forwards, *backwards, *forwards, *backwards]  # look, sample, passes, measure
 
 
 def test_folds_hold_the_patches_that_they_have_in_common_once():
