@@ -1,6 +1,7 @@
 """The step `pieces` of a job: the encoded patches of each connected piece of tissue (a section, a core of a TMA) as a bag of their own."""
 
 import csv
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from panther.encoders.step import FeatureStep
 from panther.machine import reading
 from panther.patches import stated_step
 from panther.slides.job import SlideFiles
-from panther.storage.names import piece_name, slide_of
+from panther.storage.names import piece_name
 from panther.storage.readers import open_bag
 from panther.storage.trident import FeatureRows, feature_attributes, write_bag
 from panther.store import atomic_write
@@ -93,9 +94,11 @@ class PieceStep:
             population = None if bag.population is None else every[of_all == k]
             with atomic_write(target) as temporary:
                 write_bag(temporary, written, (coords[rows], {**geometry, "name": target.stem}), population=population)
-        for stale in folder.glob(f"{piece_name(name, 0)[:-1]}*.h5"):
-            if slide_of(stale.stem) == name and int(stale.stem.rpartition("_piece")[2]) > count:
-                stale.unlink()
+        for k in itertools.count(count + 1):  # pieces of an earlier run
+            stale = folder / f"{piece_name(name, k)}.h5"
+            if not stale.exists():
+                break
+            stale.unlink()
 
     def about(self, files: SlideFiles) -> Mapping[str, Any]:
         """Number of pieces, for the summary."""
