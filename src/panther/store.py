@@ -43,11 +43,6 @@ def hash_of(value: Any, *contents: bytes) -> str:
     return hashlib.blake2b(b"".join((text.encode(), *contents)), digest_size=16).hexdigest()
 
 
-def hash_rows(rows: "Rows") -> str:
-    """Hash of all rows (N, d); equal features have equal hashes in every layout."""
-    return HashedRows(rows).digest()
-
-
 def hash_contents(contents: Mapping[str, str]) -> str:
     """Hash of the names of a cohort's samples and the hashes of their features."""
     text = "\n".join(f"{name} {contents[name]}" for name in sorted(contents))
@@ -63,7 +58,7 @@ def read_into(rows: "Rows", span: slice, out: "Tensor") -> None:
 
 
 class HashedRows:
-    """Rows that are hashed while they are read in order, so that the hash needs no further reading.
+    """Rows (N, d) that are hashed while they are read in order; equal features have equal hashes in every layout.
 
     Rows that were not read in order are read by `digest`.
     """

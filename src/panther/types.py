@@ -21,7 +21,7 @@ from panther.rows import Concatenated as Concatenated
 from panther.rows import Projection as Projection
 from panther.rows import Ragged as Ragged
 from panther.rows import Rows as Rows
-from panther.store import hash_of, hash_rows
+from panther.store import HashedRows, hash_of
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Bag:
 
     def fingerprint(self) -> str:
         """Hash of the shape, the type and all numbers; reads all features."""
-        return hash_rows(self.features)
+        return HashedRows(self.features).digest()
 
     def places_fingerprint(self) -> str:
         """Hash of the positions of the patches."""

@@ -15,7 +15,7 @@ from panther.patches import stated_step
 from panther.slides.job import SlideFiles
 from panther.storage.names import piece_name, slide_of
 from panther.storage.readers import open_bag
-from panther.storage.trident import FeatureRows, feature_attribute, write_bag
+from panther.storage.trident import FeatureRows, feature_attributes, write_bag
 from panther.store import atomic_write
 from panther.types import Bag
 
@@ -57,7 +57,7 @@ class PieceStep:
     def paths(self, files: SlideFiles) -> list[Path]:
         """Files of the slide's pieces."""
         first = self.folder(files) / f"{piece_name(files.slide.name, 1)}.h5"
-        count = int(feature_attribute(first, "pieces") or 0)
+        count = int(feature_attributes(first).get("pieces", 0))
         return [first.with_name(f"{piece_name(files.slide.name, k)}.h5") for k in range(1, count + 1)]
 
     def done(self, files: SlideFiles) -> bool:
@@ -65,8 +65,8 @@ class PieceStep:
         coords = files.coords(self.features.patches)
         if coords is not None and not len(coords.coords):
             return True
-        key, paths = feature_attribute(self.features.path(files), "key"), self.paths(files)
-        return bool(paths) and all(feature_attribute(path, "key") == key for path in paths)
+        key, paths = feature_attributes(self.features.path(files)).get("key"), self.paths(files)
+        return bool(paths) and all(feature_attributes(path).get("key") == key for path in paths)
 
     def run(self, files: SlideFiles) -> None:
         """Write one file per piece, in the layout of the features."""

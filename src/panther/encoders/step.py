@@ -31,7 +31,7 @@ from panther.slides.stain import METHODS, NotStained, StainFit, fit_slide
 from panther.slides.steps import joined, no_patch
 from panther.statistics.even_sample import order_along_curve
 from panther.storage.names import Job
-from panther.storage.trident import Coords, FeatureRows, feature_attribute, tile_names, write_bag
+from panther.storage.trident import Coords, FeatureRows, feature_attributes, tile_names, write_bag
 from panther.store import atomic_write, check_writable, hash_of
 from panther.types import Bag
 
@@ -208,7 +208,7 @@ class FeatureStep:
     def done(self, files: SlideFiles) -> bool:
         """Whether the features are those of the present patches, by this encoder and these settings."""
         content = self._content(files)
-        return content is not None and feature_attribute(self.path(files), "key") == self._key(content)
+        return content is not None and feature_attributes(self.path(files)).get("key") == self._key(content)
 
     def run(self, files: SlideFiles) -> None:
         """Encode the slide on the next free device."""
@@ -236,12 +236,10 @@ class FeatureStep:
         coords = files.coords(self.patches)
         if coords is None:
             return {}
-        masked = int(feature_attribute(self.path(files), "masked") or 0)
-        sampled = int(feature_attribute(self.path(files), "sampled") or 0)
-        total = sampled or len(coords.coords)
+        written = feature_attributes(self.path(files))
+        masked, total = int(written.get("masked", 0)), int(written.get("sampled", len(coords.coords)))
         lost = f"{masked} of {total} patches could not be decoded and were left out" if masked else ""
-        unstained = str(feature_attribute(self.path(files), "stain_note") or "")
-        notes = (str(coords.about.get("note", "")), no_patch(coords.coords), lost, unstained)
+        notes = (str(coords.about.get("note", "")), no_patch(coords.coords), lost, str(written.get("stain_note", "")))
         about = {"features": total - masked, "masked": masked, "encoder": self.choice.name}
         about |= {} if self.budget is None else {"budget": self.budget.text}
         return {**about, "note": joined(*notes, self.made_for_another(coords.spec.mpp))}

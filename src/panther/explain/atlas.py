@@ -24,7 +24,7 @@ from panther.errors import InputError
 from panther.evaluation.intervals import Interval
 from panther.explain.geometry import Grid, grid
 from panther.explain.names import colours, label
-from panther.explain.scene import MapSettings, SlideJob, assign, prototype_distances, read_box, refuse_nothing
+from panther.explain.scene import MapSettings, SlideJob, assign, is_slide, prototype_distances, read_box, refuse_nothing
 from panther.explain.shares import (
     Factor,
     GroupShare,
@@ -39,6 +39,7 @@ from panther.explain.touching import Touching, neighbour_sentences, no_touching,
 from panther.slides import open_slide
 from panther.statistics.even_sample import standard_error
 from panther.storage.clinical import TCGA
+from panther.storage.trident import tile_names
 from panther.types import Bag, Prototypes
 
 Kind = Literal["nearest", "random", "borderline", "farthest"]
@@ -120,10 +121,25 @@ def choose(kind: str, exemplars: Iterable[Exemplar], number: int) -> list[Exempl
 
 
 def read_patches(job: SlideJob, exemplars: Mapping[str, Sequence[Exemplar]], settings: MapSettings) -> list[np.ndarray]:
-    """Pixels (s, s, 3) of a slide's exemplars, at most `LARGEST` a side."""
+    """Pixels (s, s, 3) of a slide's exemplars, at most `LARGEST` a side: from its image, or from its folder of tiles."""
+    from PIL import Image
+
+    from panther.encoders.sources import TileFolder
+
     assert job.image is not None
-    pictures = []
-    places = [exemplar.place for exemplar in exemplars[job.sample] if exemplar.place is not None]
+    chosen, pictures = exemplars[job.sample], []
+    if job.image.is_dir() and not is_slide(job.image):
+        names = tile_names(job.ref.files[0])
+        for exemplar in chosen:
+            if exemplar.row >= len(names):
+                raise InputError(
+                    f"{job.ref.files[0]}: lists {len(names)} tiles, expected all, as `panther slides` writes"
+                )
+            tile = Image.fromarray(TileFolder(job.image).read(names[exemplar.row]))
+            tile.thumbnail((LARGEST, LARGEST))
+            pictures.append(np.asarray(tile))
+        return pictures
+    places = [exemplar.place for exemplar in chosen if exemplar.place is not None]
     with open_slide(job.image, settings.resolution(job.image, places[0].mpp)) as slide:
         width, height = slide.dimensions
         for place in places:
@@ -391,7 +407,7 @@ def _with_pictures(atlas: Atlas, jobs: Sequence[SlideJob], work: Work) -> Atlas:
     wanted: dict[str, list[int]] = {}  # slide -> indices of its exemplars
     for index, exemplar in enumerate(atlas.exemplars):
         image = images.get(exemplar.slide)
-        if image is not None and exemplar.place is not None:
+        if image is not None and (exemplar.place is not None or image.is_dir()):
             wanted.setdefault(exemplar.slide, []).append(index)
     exemplars = {slide: [atlas.exemplars[index] for index in indices] for slide, indices in wanted.items()}
     read = partial(read_patches, exemplars=exemplars, settings=atlas.settings.maps)

@@ -133,6 +133,20 @@ def find_images(slides: Images, names: Sequence[str]) -> Mapping[str, Path]:
     return dict.fromkeys(names, path)
 
 
+def tile_folders(folder: Images, names: Sequence[str]) -> dict[str, Path]:
+    """Sub-folders of tile images by the name of their bag, as `panther slides` encodes them; empty for slides."""
+    from panther.encoders.sources import TILE_SUFFIXES
+
+    if not isinstance(folder, (str, Path)):
+        return {}
+    paths = {name: Path(folder) / name for name in names}
+    return {
+        name: path
+        for name, path in paths.items()
+        if path.is_dir() and any(file.suffix.lower() in TILE_SUFFIXES for file in path.iterdir())
+    }
+
+
 def is_slide(path: Path) -> bool:
     """Whether a path is one slide's image, by its ending; a folder is one where it holds DICOM files or an image of OME-Zarr."""
     if path.is_dir():

@@ -4,10 +4,11 @@ Where a level of a damaged file cannot be decoded, another level is read; what n
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -33,17 +34,9 @@ OTHER_FORMAT = ("Unsupported or missing image file", "not a TIFF file", "cannot 
 class Pixels(Protocol):
     """Interface of a reader; `Slide` adds the resolution, checks and thumbnails."""
 
-    @property
-    def level_dimensions(self) -> tuple[Size, ...]:
-        """Width and height of each level, level 0 first."""
-
-    @property
-    def properties(self) -> Mapping[str, str]:
-        """Metadata of the file, under OpenSlide's names."""
-
-    @property
-    def vendor(self) -> str:
-        """Vendor of the scanner, or the kind of file."""
+    level_dimensions: tuple[Size, ...]  # width and height of each level, level 0 first
+    properties: MappingProxyType[str, str]  # metadata of the file, under OpenSlide's names
+    vendor: str  # of the scanner, or the kind of file
 
     def read(self, x: int, y: int, level: int, width: int, height: int) -> np.ndarray:
         """Pixels (height, width, 3) of a box that lies inside ``level``, in that level's pixels; white where nothing was scanned."""

@@ -72,17 +72,17 @@ def write_bag(
             file.create_dataset("tiles", data=tiles, dtype=h5py.string_dtype())
 
 
-def feature_attribute(path: Path, name: str) -> Any:
-    """Attribute of the features of a bag, None without such a bag."""
-    return call_isolated(_feature_attribute, path, name) if path.exists() else None
+def feature_attributes(path: Path) -> dict[str, Any]:
+    """Attributes of the features of a bag; empty without such a bag."""
+    return call_isolated(_feature_attributes, path) if path.exists() else {}
 
 
-def _feature_attribute(path: Path, name: str) -> Any:
+def _feature_attributes(path: Path) -> dict[str, Any]:
     import h5py
 
     with suppress(*DAMAGE), reading(), h5py.File(path, "r") as file:
-        return file["features"].attrs.get(name)
-    return None
+        return dict(file["features"].attrs)
+    return {}
 
 
 def tile_names(path: Path) -> list[str]:

@@ -98,7 +98,7 @@ def make_atlas(
     from panther.engine import open_work
     from panther.explain.atlas import AtlasSettings, atlas_of, patients_of
     from panther.explain.atlas_files import WRITTEN, write_atlas
-    from panther.explain.scene import MapSettings, SlideJob, find_images
+    from panther.explain.scene import MapSettings, SlideJob, find_images, tile_folders
     from panther.explain.shares import factor_of
     from panther.slides import read_mpp_table
     from panther.storage.bags import Reading
@@ -117,7 +117,7 @@ def make_atlas(
     chosen = select_slides(features, table, split, reading=reading, columns=columns)
     samples = [ref.sample for ref in chosen.refs]
     patients, notes = patients_of(chosen.patients(), samples)
-    images = find_images(slides, samples)
+    images = tile_folders(slides, samples) or find_images(slides, samples)
     if slides is not None and not set(samples) & set(images):
         raise InputError(
             f"slides: none of the {len(samples)} slides has an image of its name in {slides}, e.g. {samples[0]}"

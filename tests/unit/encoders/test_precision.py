@@ -17,7 +17,7 @@ from panther.encoders.pipeline import ExtractSettings, Pipeline
 from panther.encoders.sources import TileFolder
 from panther.encoders.step import encode_tiles
 from panther.errors import InputError, Note
-from panther.storage.trident import feature_attribute
+from panther.storage.trident import feature_attributes
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (5, 224, 224, 3), dtype=np.uint8)
 
@@ -142,9 +142,10 @@ def test_float8_products_are_close_to_float32_and_their_agreement_is_in_the_file
     target = tmp_path / "bag.h5"
     with Pipeline(encoder, ExtractSettings(workers=1)) as pipeline, pytest.warns(Note, match="float8"):
         encode_tiles(tmp_path / "tiles", pipeline, target)
-    assert feature_attribute(target, "precision") == "float8"
-    assert 0.99 < feature_attribute(target, "float8_smallest_cosine") < 1
-    assert 0.5 < feature_attribute(target, "float8_same_prototype") <= 1
+    written = feature_attributes(target)
+    assert written["precision"] == "float8"
+    assert 0.99 < written["float8_smallest_cosine"] < 1
+    assert 0.5 < written["float8_same_prototype"] <= 1
 
 
 def test_float8_is_refused_without_a_gpu_and_for_a_network_without_wide_layers():

@@ -202,3 +202,19 @@ def test_impossible_requests_are_refused(run, refused):
         ("method: ", "--method", "deepsets"),
     ):
         refused(culprit, "atlas", "f", "-p", "p.safetensors", "-j", 1, *more)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_class_called_none_is_a_group_and_a_gap_is_not(run, kind):
+    table = pd.read_csv("c.csv", dtype=str)
+    table["group"] = ["None"] * 4 + ["y"] * 4 + [None]  # the last slide is of a patient with a value
+    table["stage"] = [1.0, 2, 1, 2, 1, 2, 1, np.nan, np.nan]
+    Path("c.csv").unlink()
+    table.to_csv("c.csv", index=False) if kind == "csv" else table.to_parquet("c.parquet")
+    run(*USUAL, "--table", f"c.{kind}", "--groups", "group", "--groups", "stage")
+    sizes = {(one["column"], one["value"]): one["n"] for one in atlas()["groups"]}
+    assert sizes == {("group", "None"): 4, ("group", "y"): 4, ("stage", "1"): 4, ("stage", "2"): 3}
+    rows = [(f"t{i}", part, f"{part} {i % 2}") for part in ("train", "test") for i in range(8)]
+    write("parts.csv", "slide_id,split,group\n" + "".join(f"{','.join(row)}\n" for row in rows))
+    run(*USUAL, "--table", "parts.csv", "--split", "test", "--groups", "group")
+    assert {row["value"] for row in atlas()["groups"]} == {"test 0", "test 1"}

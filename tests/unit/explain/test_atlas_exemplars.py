@@ -2,10 +2,12 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import h5py
 import numpy as np
 import pytest
 import torch
 from known_regions import COLOURS, SIDE, tissue_at
+from PIL import Image
 
 from panther.engine import Work
 from panther.errors import InputError
@@ -21,6 +23,7 @@ from panther.explain.scene import MapSettings, SlideJob
 from panther.storage.bags import list_bags
 from panther.storage.prototypes import load_prototypes
 from panther.types import Bag, Prototypes
+from panther.verbs.atlas import make_atlas
 
 
 def patches(seed, slides=12):
@@ -129,3 +132,20 @@ def test_a_large_patch_is_read_small_and_micrometres_become_pixels(slide):
         read(Place(5000, 0, 60))
     with pytest.raises(InputError, match=r"s\.tif"):
         read(Place(0, 0, None))
+
+
+def test_exemplars_of_a_bag_of_tiles_are_its_tiles(tmp_path):
+    rng = np.random.default_rng(0)
+    colours = rng.integers(0, 255, (6, 3), dtype=np.uint8)
+    (tmp_path / "tiles" / "s").mkdir(parents=True)
+    names = [f"{number}.png" for number in range(6)]
+    for name, colour in zip(names, colours, strict=True):
+        Image.fromarray(np.full((200, 200, 3), colour)).save(tmp_path / "tiles" / "s" / name)
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        file["features"], file["tiles"] = colours.astype(np.float32), names
+    prototypes = Prototypes(torch.from_numpy(colours[:2].astype(np.float32)))
+    atlas = make_atlas(tmp_path / "s.h5", prototypes, tmp_path / "tiles", method="protocounts")
+    assert set(atlas.pictures) == set(range(len(atlas.exemplars)))
+    for index, pixels in atlas.pictures.items():
+        assert pixels.shape == (160, 160, 3)
+        assert pixels[0, 0].tolist() == colours[atlas.exemplars[index].row].tolist()

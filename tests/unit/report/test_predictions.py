@@ -17,7 +17,7 @@ from panther.charts.prototypes import relation, shares
 from panther.charts.results import survival_curves, weights_boxes, weights_heatmap
 from panther.cohort.targets import Survival
 from panther.errors import InputError
-from panther.evaluation.survival_metrics import kaplan_meier, log_rank, number_at_risk, round_times
+from panther.evaluation.survival_metrics import kaplan_meier, log_rank, round_times
 from panther.explain.kaplan_meier import Patients, compare, draw_curves, write_curves
 from panther.mil import networks
 from panther.report.data import load_run
@@ -32,12 +32,6 @@ from study.generated import generate
 def followed(seed: int, n: int = 60) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     return np.round(rng.exponential(900, n)), rng.random(n) < 0.6
-
-
-def test_numbers_at_risk_are_those_still_followed() -> None:
-    time, event = followed(0)
-    times = np.array([0.0, 1.0, 250.0, time.max(), time.max() + 1])
-    assert number_at_risk(kaplan_meier(time, event), times).tolist() == [(time >= t).sum() for t in times]
 
 
 def test_times_are_round_and_few() -> None:
@@ -111,14 +105,15 @@ def test_every_method_has_one_title() -> None:
     titles = [entry.metadata.title for entry in entries]
     assert len(set(titles)) == len(titles)
     assert [title.lower() for title in titles] == [entry.name for entry in entries]
-    for name, title in {
-        "abmil": "ABMIL",
-        "ot (epsilon 0.05)": "OT (epsilon 0.05)",
-        "deepsets + probe": "DeepSets + probe",
-        "PANTHER All": "PANTHER All",
-        "ot by hand": "ot by hand",  # a label of the user
-    }.items():
-        assert method_title(name) == title
+    # labels of the user stay
+    typed = ("abmil", "ot (epsilon 0.05)", "deepsets + probe", "PANTHER All", "ot by hand")
+    assert [*map(method_title, typed)] == [
+        "ABMIL",
+        "OT (epsilon 0.05)",
+        "DeepSets + probe",
+        "PANTHER All",
+        "ot by hand",
+    ]
 
 
 def test_methods_and_endpoints_have_their_titles_in_the_report(classes: Path, survival: Path) -> None:
@@ -207,7 +202,12 @@ def several(tmp_path_factory):
     return run(folder, task={"label": "subtype"}, metrics=["balanced_accuracy", "quadratic_kappa"], **changes)
 
 
-def test_spreads_over_seeds_are_labelled(several, classes):
+def test_spreads_over_seeds_are_labelled_and_the_reference_is_one_of_the_rows(several, classes):
+    assert set(load_run(several).comparisons["reference"]) <= set(load_run(several).rows)
+    table = pd.read_csv(several / "comparisons.csv")
+    compared = table[table["method"] == "panther"]  # each with the reference of as many prototypes
+    assert (compared["reference"] == "protocounts + probe [C " + compared["n_prototypes"].astype(str) + "]").all()
+    assert set(table["reference"]) == {"protocounts + probe [C 2]", "protocounts + probe [C 4]"}
     shown = render_tab(gather(several), "Results")
     assert "(± over folds and seeds)" in shown
     assert "(± over folds)" not in shown
@@ -215,12 +215,3 @@ def test_spreads_over_seeds_are_labelled(several, classes):
     shown = render_tab(gather(classes), "Results")
     assert "(± over folds)" in shown
     assert "(± over folds and seeds)" not in shown
-
-
-def test_the_reference_is_one_of_the_rows(several):
-    table = pd.read_csv(several / "comparisons.csv")
-    assert set(table["reference"]) == {"protocounts + probe [C 2]", "protocounts + probe [C 4]"}
-    own = table[table["method"] == "panther"]
-    assert (own["reference"] == "protocounts + probe [C " + own["n_prototypes"].astype(str) + "]").all()
-    found = load_run(several)
-    assert set(found.comparisons["reference"]) <= set(found.rows)

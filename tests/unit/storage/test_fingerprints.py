@@ -13,10 +13,14 @@ from panther import store
 from panther.errors import InputError
 from panther.storage import bags as fingerprints
 from panther.storage.bags import BagRef, concatenate, fingerprint, fingerprint_all
-from panther.store import HashedRows, hash_rows, stamp_of
+from panther.store import HashedRows, stamp_of
 from panther.types import Bag
 
 X = torch.from_numpy(np.random.default_rng(0).normal(size=(6000, 16)).astype(np.float32))
+
+
+def hash_rows(rows):
+    return HashedRows(rows).digest()
 
 
 @pytest.fixture

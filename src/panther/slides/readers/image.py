@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from panther.errors import InputError
-from panther.slides.slide import slide_readers
+from panther.slides.slide import Size, slide_readers
 
 FORMATS = ("PNG", "JPEG", "BMP")
 LARGEST = 30_000 * 30_000  # pixels, held in memory (2.7 GB)
@@ -33,7 +33,7 @@ class ImagePixels:
                 self._array = _on_white(image)
             except (OSError, SyntaxError) as error:  # Pillow's errors for a file that is cut short
                 raise InputError(f"{path.name}: the image is damaged ({error})") from error
-        self.level_dimensions = ((self._array.shape[1], self._array.shape[0]),)
+        self.level_dimensions: tuple[Size, ...] = ((self._array.shape[1], self._array.shape[0]),)
 
     def read(self, x: int, y: int, level: int, width: int, height: int) -> np.ndarray:
         """Pixels (height, width, 3)."""

@@ -48,8 +48,11 @@ class CohortPositions:
         """Planes to choose from, each with its title, and why some are missing."""
         notes: list[str] = []
         sources: dict[str, tuple[str, Callable[[str], Placed]]] = {}
+        contents = self._bench.contents
+        has_pi = bool(contents.prototypes) and any(slide.features is not None for slide in contents.slides.values())
         try:
-            file, path = self._shares.embeddings(), self._bench.contents.embeddings
+            has_pi = has_pi or bool(self._shares.of_file(set_name))
+            file, path = self._shares.embeddings(), contents.embeddings
             if file is not None and path is not None:
                 if _with_vectors(units, file):
                     sources["embeddings"] = "the embeddings", partial(self._by_embeddings, units, file, path)
@@ -58,9 +61,7 @@ class CohortPositions:
                     notes.append(f"{path.name}: {len(file.samples)} samples{example}, none of the {units.level} here.")
         except InputError as error:
             notes.append(str(error))
-        contents = self._bench.contents
-        has_features = any(slide.features is not None for slide in contents.slides.values())
-        if (contents.prototypes and has_features) or self._has_shares(set_name):
+        if has_pi:
             sources["pi"] = "π", partial(self._by_pi, units, set_name)
         if not sources and not notes:
             notes.append("No positions without embeddings or prototypes; `panther prototypes` fits some.")
@@ -70,12 +71,6 @@ class CohortPositions:
             for method, title in methods.items()
             for source, (words, place) in sources.items()
         }, notes
-
-    def _has_shares(self, set_name: str | None) -> bool:
-        try:
-            return bool(self._shares.read(set_name)[0])
-        except InputError:
-            return False
 
     def _by_embeddings(self, units: Units, file: EmbeddingsFile, path: Path, method: str) -> Placed:
         chosen = _with_vectors(units, file)
