@@ -79,11 +79,6 @@ class TaskSpec(Strict):
         """Kind of the target."""
         return self._kinds()[0]
 
-    @property
-    def outcome(self) -> str | None:
-        """Column of the target, where it is a single one."""
-        return self.label or self.value
-
     def parse(self, table: pd.DataFrame) -> Parsed:
         """Value of every row."""
         if self.label is not None:

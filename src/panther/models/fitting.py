@@ -21,7 +21,7 @@ from panther.mil import BagSource, LoadSettings, build_model, networks
 from panther.models.blocks import CONCAT, Block, check_method, columns_of, made_by, needs_prototypes
 from panther.models.heads import PROBE, build_head, check_head, token_shape
 from panther.models.model import Model
-from panther.models.probes import PROBES
+from panther.models.probes import PROBES, fit_suitable
 from panther.models.scaling import column_means, fit_scaler
 from panther.models.settings import USUAL_LOSS, USUAL_NETWORK_LOSS, Named, TrainSettings, usual_training
 from panther.models.tasks import Prediction, Task, check_loss, fit_task
@@ -225,8 +225,7 @@ def _fit_probe(
 ) -> _Trained:
     """Fit the convex model of the loss; the network is the same linear map in float32."""
     groups = np.array([parts.patients[name] for name in parts.ids["train"]])
-    fit_convex, arguments = PROBES[loss]
-    probe = fit_convex(scaled["train"], *arguments(parts.targets["train"]), groups=groups, blocks=blocks, seed=seed)
+    probe = fit_suitable(scaled["train"], parts.targets["train"], loss, groups=groups, blocks=blocks, seed=seed)
     head = build_head("linear", (scaled["train"].shape[1],), probe.weight.shape[1], seed=seed)
     head.load_state_dict(
         {"network.weight": torch.tensor(probe.weight.T).float(), "network.bias": torch.tensor(probe.bias).float()}

@@ -403,10 +403,10 @@ PROBES: dict[str, tuple[Callable[..., Probe], Callable[[Any], tuple[Any, ...]]]]
 }
 
 
-def fit_suitable(x: np.ndarray, target: Target, **search: Any) -> Probe:
-    """Fit the probe of the usual loss of a target on scaled training embeddings (n, D); ``search`` as above.
+def fit_suitable(x: np.ndarray, target: Target, loss: str | None = None, **search: Any) -> Probe:
+    """Fit the probe of a loss, by default the usual one of the target, on scaled training embeddings (n, D); ``search`` as above.
 
     Its logits are those of the loss's task: values are standardised by the training part.
     """
-    fit, arguments = PROBES[USUAL_LOSS[target.kind]]
+    fit, arguments = PROBES[loss or USUAL_LOSS[target.kind]]
     return fit(x, *arguments(target), **search)
