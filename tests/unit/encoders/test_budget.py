@@ -1,10 +1,12 @@
 """A budget of patches, from the command line to embeddings and maps of a real slide."""
 
+import json
 import shutil
 
 import anndata
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.cluster import KMeans
@@ -186,3 +188,23 @@ def test_extracted_bags_in_memory_know_their_population(slide):
     assert len(bag) == 20
     assert isinstance(bag.population, Population)
     assert len(bag.population.places()) == bag.population.total > 100
+
+
+def test_the_size_of_a_sample():
+    assert [Budget("10%").size(n) for n in (5000, 41, 4, 2)] == [500, 5, 3, 2]
+    assert [Budget("1500").size(n) for n in (15_000, 900, 0)] == [1500, 900, 0]
+
+
+def test_conversion_keeps_the_population(job, tmp_path):
+    panther.save_bag(bag_of(job), tmp_path / "copy.h5")
+    copy = panther.open_bag(tmp_path / "copy.h5")
+    assert copy.population.total == bag_of(job).population.total
+
+
+def test_the_atlas_of_a_sample_has_the_standard_errors_of_the_embedding_and_no_neighbours(job, tmp_path):
+    run("atlas", features_of(job), "-p", job / "p.safetensors", "-o", tmp_path / "atlas", "-j", 1, "--device", "cpu")
+    row = pd.read_csv(tmp_path / "atlas" / "pi.csv").iloc[0]
+    embedded = anndata.read_h5ad(job / "e.h5ad").obsm["pi_se"][0]
+    np.testing.assert_allclose(row[["se_C0", "se_C1", "se_C2"]].to_numpy(float), embedded, rtol=1e-4)
+    notes = json.loads((tmp_path / "atlas" / "atlas.json").read_text())["notes"]
+    assert any("left out of the neighbours" in note for note in notes)

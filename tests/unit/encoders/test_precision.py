@@ -11,7 +11,7 @@ from torch import nn
 
 from encoders.making import make_tiles, tiny
 from panther.encoders import Encoder, load_encoder
-from panther.encoders.float8 import with_float8_products
+from panther.encoders.float8 import agreement, with_float8_products
 from panther.encoders.loading import without_batch_norms
 from panther.encoders.pipeline import ExtractSettings, Pipeline
 from panther.encoders.sources import TileFolder
@@ -180,3 +180,29 @@ def test_batch_norms_are_folded_where_the_function_stays_the_same(crossed):
     images = torch.rand(2, 3, 8, 8)
     torch.testing.assert_close(folded(images), model(images))
     assert any(isinstance(part, nn.BatchNorm2d) for part in folded.modules()) == crossed
+
+
+def test_a_network_that_cannot_be_compiled_stays_as_it_is(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda model, **_: lambda x: 1 / 0)  # a machine without a compiler
+    encoder = load_encoder("lite0")
+    assert encoder.compile(2) is encoder
+
+
+def test_float8_is_not_compared_where_float16_overflows(tmp_path):
+    make_tiles(tmp_path, 5)
+    encoder, _ = in_float8()
+    overflows = replace(encoder.reference, model=lambda images: torch.full((len(images), 512), torch.inf))
+    with Pipeline(replace(encoder, reference=overflows), ExtractSettings(workers=1)) as pipeline:
+        rows = pipeline.run(TileFolder(tmp_path), TileFolder(tmp_path).names()).rows
+    assert np.isfinite(rows).all()
+    assert pipeline.agreement == {}
+
+
+def test_agreement_counts_patches_that_change_their_prototype():
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.eye(16) * 10
+    reference = centres.repeat(8, 1) + torch.rand(128, 16, generator=generator) * 0.1
+    moved = reference.clone()
+    moved[:32] = reference[1:33]  # each lies at the next centre
+    assert agreement(moved, reference)["same_prototype"] == pytest.approx(0.75)
+    assert agreement(reference, reference) == pytest.approx({"smallest_cosine": 1.0, "same_prototype": 1.0})
