@@ -181,7 +181,6 @@ def _gains(run: Run, metrics: list[str]) -> dict[str, Any] | None:
         "baseline": table["baseline"].iloc[0],
         "below_chance": below_chance(alone, run.predictions, metrics),
         "figures": figures,
-        "ratio": bool(table["likelihood_ratio"].notna().any()),
         "rows": table.to_dict("records"),
     }
 
