@@ -230,14 +230,10 @@ class RiskSets(NamedTuple):
         return np.cumsum(increments[:, ::-1], 1)[:, ::-1][:, self.group]
 
 
-def cox_loss(log_risk: np.ndarray, time: np.ndarray, event: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Negative log partial likelihood (Breslow, summed over events) (W,) of log-risks (W, n), and its gradient (W, n)."""
+def cox_loss(log_risk: np.ndarray, time: np.ndarray, event: np.ndarray) -> np.ndarray:
+    """Negative log partial likelihood (Breslow, summed over events) (W,) of log-risks (W, n)."""
     order = np.argsort(-time, kind="stable")
-    eta, risk_sets = log_risk[:, order], RiskSets.of(time[order], event[order])
-    weight, at_risk = risk_sets.at_risk(eta)
-    gradient = np.empty_like(eta)
-    gradient[:, order] = weight * risk_sets.hazard(risk_sets.deaths / at_risk) - risk_sets.died
-    return risk_sets.loss(eta), gradient
+    return RiskSets.of(time[order], event[order]).loss(log_risk[:, order])
 
 
 class CoxCurvature(NamedTuple):

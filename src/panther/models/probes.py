@@ -334,7 +334,7 @@ def fit_cox(x: np.ndarray, time: np.ndarray, event: np.ndarray, **search: Any) -
 
     def loss(model: Coefficients, z: np.ndarray, train: np.ndarray, test: np.ndarray) -> np.ndarray:
         risk = model.logits(z)[:, :, 0]
-        return cox_loss(risk, time, event)[0] - cox_loss(risk[:, train], time[train], event[train])[0]
+        return cox_loss(risk, time, event) - cox_loss(risk[:, train], time[train], event[train])
 
     return fit_searched(x, ProbeModel(event.astype(np.int64), solve, loss), Search(**search))
 

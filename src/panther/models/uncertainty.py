@@ -194,7 +194,7 @@ def _out_of_fold(
             for label in np.setdiff1d(target.labels, target.labels[members["train"]]):
                 few = len(np.unique(patients[target.labels == label]))
                 raise InputError(
-                    f"The class {target.names[label]} has {few} patients, expected more for {folds} inner folds"
+                    f"Class {target.names[label]}: too few patients for {folds} inner folds (patients: {few})"
                 )
         ids = {part: tuple(names[chosen].tolist()) for part, chosen in members.items()}
         targets = {part: target.take(chosen) for part, chosen in members.items()}

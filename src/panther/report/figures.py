@@ -83,9 +83,9 @@ def plural(count: int, one: str, many: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
-def estimates(table: pd.DataFrame, value: str = "mean", name: str = "row") -> list[Estimate]:
+def estimates(table: pd.DataFrame, value: str = "mean") -> list[Estimate]:
     """Rows of a forest plot, from a table with intervals."""
-    return [Estimate(r[name], r[value], r["ci_low"], r["ci_high"], ()) for _, r in table.iterrows()]
+    return [Estimate(r["row"], r[value], r["ci_low"], r["ci_high"], ()) for _, r in table.iterrows()]
 
 
 def data_uri(path: Path, longest: int) -> str:

@@ -28,7 +28,6 @@ from panther.errors import InputError
 from panther.evaluation.intervals import Difference, Measure, Resampled, differences, holm, intervals, resample
 from panther.evaluation.metrics import mean_of_defined, ratio
 from panther.search.neighbours import Searchable, groups
-from panther.statistics import Apart, Nearest
 from panther.storage.clinical import Columns, read_clinical
 from panther.storage.embeddings import Embeddings
 from panther.storage.names import without_suffix
@@ -106,7 +105,6 @@ def average_precision(labels: np.ndarray, label: int, most: int) -> float:
 TITLES = {"acc": "Acc", "mmv": "mMV", "map": "mAP"}
 MEASURES = {"acc": any_right, "mmv": majority_right, "map": average_precision}
 CHANCE = {"acc": chance_of_any, "mmv": chance_of_majority, "map": chance_of_precision}
-AT = (1, 3, 5, 10)  # numbers of neighbours, as papers report them
 ALL, MEAN = "all", "mean over classes"  # groups besides the classes
 COMPARED = ["representation", "against", "group", "metric", "k", "difference", "ci_low", "ci_high", "p_value", "p_holm"]
 
@@ -124,40 +122,6 @@ class Queries(NamedTuple):
     def take(self, rows: np.ndarray) -> "Queries":
         """Scores of these rows."""
         return Queries(self.names, *(part[rows] for part in self[1:]))
-
-    @staticmethod
-    def joined(folds: Sequence["Queries"]) -> "Queries":
-        """Concatenated queries of all folds."""
-        return Queries(folds[0].names, *map(np.concatenate, zip(*(queries[1:] for queries in folds), strict=True)))
-
-
-def score(
-    neighbours: Sequence[Nearest],
-    queries: tuple[Sequence[str], np.ndarray, np.ndarray],
-    others: np.ndarray,
-    apart: Sequence[Apart],
-    at: Sequence[int],
-) -> Queries:
-    """Scores of queries (names, labels 0, 1, ... and patients, (q,) each) with neighbours among rows of labels ``others`` (n,)."""
-    ids, labels, patients = queries
-    n_classes = int(max(labels.max(initial=0), others.max(initial=0))) + 1
-    names = tuple(f"{metric}@{k}" for metric in MEASURES for k in at)
-    kept, scores, chance = [], [], []
-    for query, near in enumerate(neighbours):
-        label = int(labels[query])
-        allowed = np.ones(len(others), bool)
-        for group in apart:
-            allowed &= (group.rows != group.queries[query]) | (group.rows < 0)
-        counts = np.bincount(others[allowed], minlength=n_classes).tolist()
-        if counts[label] == 0 or len(near.rows) == 0:
-            continue
-        kept.append(query)
-        nearest = others[near.rows]
-        scores.append([measure(nearest[:k], label, min(k, counts[label])) for measure in MEASURES.values() for k in at])
-        chance.append([guess(counts, label, k) for guess in CHANCE.values() for k in at])
-    rows = np.array(kept, np.int64)
-    values, guessed = (np.array(one, float).reshape(len(kept), len(names)) for one in (scores, chance))
-    return Queries(names, values, guessed, np.array(ids)[rows], labels[rows], np.array(patients)[rows])
 
 
 def summarise(
@@ -301,8 +265,23 @@ def judge(way: Searchable, cohort: Cohort, at: Sequence[int], *, leave_site_out:
     apart = [groups(patients.tolist(), patients.tolist())]
     if leave_site_out:
         apart.append(groups(cohort.sites.tolist(), cohort.sites.tolist()))
-    neighbours = way.nearest(way.rows[:].double().numpy(), max(at), apart)
-    return score(neighbours, (cohort.ids, labels, patients), labels, apart, at)
+    names = tuple(f"{metric}@{k}" for metric in MEASURES for k in at)
+    kept, scores, chance = [], [], []
+    for query, near in enumerate(way.nearest(way.rows[:].double().numpy(), max(at), apart)):
+        label = int(labels[query])
+        allowed = np.ones(len(labels), bool)
+        for group in apart:
+            allowed &= (group.rows != group.queries[query]) | (group.rows < 0)
+        counts = np.bincount(labels[allowed], minlength=len(classes_of(cohort).names)).tolist()
+        if counts[label] == 0 or len(near.rows) == 0:
+            continue
+        kept.append(query)
+        nearest = labels[near.rows]
+        scores.append([measure(nearest[:k], label, min(k, counts[label])) for measure in MEASURES.values() for k in at])
+        chance.append([guess(counts, label, k) for guess in CHANCE.values() for k in at])
+    rows = np.array(kept, np.int64)
+    values, guessed = (np.array(one, float).reshape(len(kept), len(names)) for one in (scores, chance))
+    return Queries(names, values, guessed, np.array(cohort.ids)[rows], labels[rows], patients[rows])
 
 
 @dataclass(frozen=True, eq=False)

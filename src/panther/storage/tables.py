@@ -265,4 +265,4 @@ def refuse_shared_patients(source: str, patients: Mapping[str, Iterable[str]]) -
                 twice.setdefault(name, (first[name], part))
     if twice:
         patient, (part, other) = min(twice.items())
-        raise InputError(f"{source}: {len(twice)} patients are in two parts, e.g. {patient} in {part} and {other}")
+        raise InputError(f"{source}: patients in two parts: {len(twice)}, e.g. {patient} in {part} and {other}")

@@ -38,7 +38,6 @@ from panther.study.evaluations import (
 )
 from panther.study.plan import reads_places
 from panther.study.results import Results
-from panther.study.retrieval import judge_retrieval
 from panther.study.sureness import judge_sureness
 from panther.study.training import StudyRun
 
@@ -83,7 +82,6 @@ def evaluate(run: StudyRun, *, work: Work = LOCAL) -> Results:
         run,
         pd.DataFrame(gains(gained, resampled, "spline" if is_curved else "linear")),
         judge_sureness(judged, population, study.bootstrap, work, by_class),
-        judge_retrieval(run),
         shuffle_table(groups, moved, unmoved, resampled),
     )
 

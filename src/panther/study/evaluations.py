@@ -1,30 +1,20 @@
-r"""Predictions of a study with their targets, and comparisons of two rows of its table on the same patients of the same folds.
-
-The gain of slides over covariates also has the likelihood-ratio test of two nested Cox models, on patients that neither was trained on:
-
-.. math:: \Lambda = 2 \big( \max_{a,\, b \ge 0} \ell(a s_1 + b s_2) - \max_a\, \ell(a s_1) \big)
-          \sim \tfrac12 \chi^2_0 + \tfrac12 \chi^2_1
-
-One-sided: a score with a negative coefficient (b < 0) adds nothing. Scores of different folds come from different models and need not be
-on one scale of hazard: each fold is a stratum with its baseline hazard, the coefficients are in common.
+"""Predictions of a study with their targets, and comparisons of two rows of its table on the same patients of the same folds.
 
 The shuffle test: how much of each score remains when features are shuffled against coordinates.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import chdtrc
 
 from panther.cohort.covariates import COVARIATES
-from panther.cohort.targets import Classes, Survival, Target
+from panther.cohort.targets import Classes, Target
 from panther.evaluation.intervals import Difference, Resampled, differences, sign_test
 from panther.evaluation.metrics import THRESHOLD
 from panther.evaluation.verdicts import group_names
-from panther.models.probe_solvers import cox_loss
 from panther.models.tasks import Task, load_task
 from panther.storage.tables import is_missing
 from panther.study.file import Study
@@ -189,83 +179,15 @@ def gain_pairs(groups: Mapping[Group, Members]) -> list[Pair]:
 
 
 def gains(pairs: Iterable[Pair], resampled: Resamples, baseline: str) -> list[dict[str, Any]]:
-    """One row per metric: covariates alone, with the slide, the gain and its interval; survival also has the likelihood-ratio test."""
+    """One row per metric: covariates alone, with the slide, the gain and its interval."""
     rows = []
     for pair in pairs:
         both, alone = (resampled[side].whole for side in pair.sides)
-        test = _likelihood_ratio(*pair.sides)
-        more = {"baseline": baseline, "likelihood_ratio": test.statistic, "p_likelihood_ratio": test.p_value}
         rows += [
-            {**row, "covariates": alone[row["metric"]], "with_slide": both[row["metric"]], **more}
+            {**row, "covariates": alone[row["metric"]], "with_slide": both[row["metric"]], "baseline": baseline}
             for row in compared(pair, resampled)
         ]
     return rows
-
-
-class Stratum(NamedTuple):
-    """Scores (n, k) of the test patients of one fold, and their outcome."""
-
-    scores: np.ndarray
-    target: Survival
-
-
-class LikelihoodRatio(NamedTuple):
-    """Twice the gain of the log partial likelihood, and its one-sided p-value with one degree of freedom."""
-
-    statistic: float
-    p_value: float
-
-
-def _likelihood_ratio(both: Members, alone: Members) -> LikelihoodRatio:
-    """Test whether the risk with the slide adds to that of covariates alone.
-
-    Models of several folds were trained on each other's test patients: the ratio over all of them has no known distribution, and no p-value.
-    """
-    if not isinstance(both[0].target, Survival):
-        return LikelihoodRatio(np.nan, np.nan)
-    # the models of all folds predict the same external patients, which count once
-    folds = sorted({one.trained.fold for one in both}) if both[0].part == "test" else [None]
-    strata = []
-    for fold in folds:
-        sides = [[one for one in side if fold in (None, one.trained.fold)] for side in (alone, both)]
-        means = [np.mean([one.prediction["risk"] for one in side], axis=0) for side in sides]  # over seeds and models
-        target = sides[1][0].target
-        assert isinstance(target, Survival)
-        strata.append(Stratum(np.column_stack(means), target))
-    test = added_by_second(strata)
-    return test._replace(p_value=np.nan) if len(strata) > 1 else test
-
-
-def added_by_second(strata: Sequence[Stratum]) -> LikelihoodRatio:
-    """Test whether the second of two scores adds to the first; NaN without events."""
-    usable = [one for one in strata if one.target.event.any()]
-    if not usable:
-        return LikelihoodRatio(np.nan, np.nan)
-    scores = np.concatenate([one.scores for one in usable])
-    scale = np.where((spread := scores.std(0)) > 0, spread, 1.0)  # so that coefficients are of the size of 1
-    scaled = [one._replace(scores=(one.scores - scores.mean(0)) / scale) for one in usable]
-    both, (_, second) = _largest_likelihood(scaled)
-    first, _ = _largest_likelihood([one._replace(scores=one.scores[:, :1]) for one in scaled])
-    statistic = 2 * (both - first)
-    if second <= 0 or statistic <= 0:
-        return LikelihoodRatio(0.0, 1.0)
-    return LikelihoodRatio(statistic, float(chdtrc(1, statistic)) / 2)
-
-
-def _largest_likelihood(strata: Sequence[Stratum]) -> tuple[float, np.ndarray]:
-    """Largest log partial likelihood (Breslow ties) of a linear combination of the scores, and its coefficients."""
-    from scipy import optimize  # half a second, and only survival with covariates comes here
-
-    def loss(coefficients: np.ndarray) -> tuple[float, np.ndarray]:
-        total, slope = 0.0, np.zeros_like(coefficients)
-        for scores, target in strata:
-            value, gradient = cox_loss((scores @ coefficients)[None], target.time, target.event)
-            total, slope = total + float(value[0]), slope + gradient[0] @ scores
-        return total, slope
-
-    start = np.zeros(strata[0].scores.shape[1])
-    best = optimize.minimize(loss, start, jac=True, method="BFGS", options={"gtol": 1e-7})
-    return -float(best.fun), best.x
 
 
 def shuffle_pairs(groups: Mapping[Group, Members], shuffled: Iterable[Evaluation]) -> list[Pair]:

@@ -24,7 +24,6 @@ from panther.models.tasks import check_loss
 from panther.plain_yaml import read_yaml
 from panther.prototypes import KMeansSettings
 from panther.registry import load_plugins
-from panther.search.retrieval import AT
 from panther.storage.bags import as_bags
 from panther.storage.clinical import USUAL, Columns
 from panther.storage.tables import write_table
@@ -88,7 +87,6 @@ class Study(BaseModel):
     evaluate_by: str | list[str] | None = None  # columns whose subgroups are also evaluated
     reference: str | None = None  # method (its title) that others are compared with; the first by default
     metrics: Annotated[list[Metric], UNIQUE] | None = None  # those of the printed tables; all are in the results
-    retrieval: bool | list[Annotated[Count, Field(le=1000)]] = False  # whether, or at which k, retrieval is evaluated
     shuffle: bool | Annotated[Count, Field(le=100)] = False  # whether, or how often, to repeat on shuffled tissue
     prediction_sets: Literal["overall", "by-class"] = "overall"  # whether they hold their level in each class
     bootstrap: Annotated[int, Field(ge=0)] = 1000
@@ -145,19 +143,10 @@ class Study(BaseModel):
                 raise ValueError(f"exclude: there is no row {one.method!r} with the head {one.head!r}")
         if self.reference is not None and self.reference not in titles:
             raise ValueError(f"reference: no method is called {self.reference!r}; {suggestion(self.reference, titles)}")
-        if self.neighbours and self.kind != "classification":
-            raise ValueError(f"retrieval: found a task of {self.kind}, expected classes")
         printed = [*PRINTED[self.kind], *map(label_metric, self.task.labels or ())]
         for metric in self.metrics or []:
             if metric not in printed:
                 raise ValueError(f"metrics: there is no {metric!r} in tables; {suggestion(metric, printed)}")
-
-    @property
-    def neighbours(self) -> tuple[int, ...]:
-        """Numbers of neighbours at which retrieval is evaluated; none by default."""
-        if isinstance(self.retrieval, bool):
-            return AT if self.retrieval else ()
-        return tuple(sorted(set(self.retrieval)))
 
     @property
     def by_columns(self) -> list[str]:
@@ -302,7 +291,7 @@ def format_study_problem(error: ValidationError) -> str:
     """One problem of a study: key, found value, expected value."""
     problem = first_problem(error)
     key, *below = problem["loc"] or ("",)
-    if key in ("splits", "retrieval", "shuffle", "evaluate_by"):
+    if key in ("splits", "shuffle", "evaluate_by"):
         below = below[1:]  # the type that the value was taken for
     known = KEYS.get(str(key), Named.model_fields) if below else Study.model_fields
     expected = "a name, or {name: ...}" if problem["type"] == "model_type" else ""

@@ -59,8 +59,6 @@ class Results:
         Gain of each embedding over the study's covariates, on the same patients; empty without covariates.
     sureness : mapping
         Of classes and values: tables `calibration`, `reliability` and `prediction_sets`.
-    retrieval : mapping
-        With that key of the study: tables `retrieval` and `retrieval_comparisons`, whether the nearest training slides have the label.
     shuffle : DataFrame
         With that key of the study: how much of each score remains on shuffled tissue.
     """
@@ -72,7 +70,6 @@ class Results:
     run: StudyRun
     gains: pd.DataFrame = field(default_factory=pd.DataFrame)
     sureness: Mapping[str, pd.DataFrame] = field(default_factory=dict)
-    retrieval: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     shuffle: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
@@ -141,7 +138,7 @@ class Results:
         optional = {"gains": self.gains, SHUFFLE: self.shuffle}
         tables = {name: getattr(self, name) for name in ALWAYS}
         tables |= {name: table for name, table in optional.items() if not table.empty}
-        tables |= {**self.sureness, **self.retrieval}
+        tables |= self.sureness
         written = write_tables(tables, folder, self.run.study.shown, self.table())
         return [*written, *write_record(self.run, folder, self._warnings())]
 

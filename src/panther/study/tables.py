@@ -18,9 +18,8 @@ from panther.storage.tables import write_table
 from panther.study.parts import NOT_NAMED
 
 SURENESS = ("calibration", "reliability", "prediction_sets")  # of classes and values
-RETRIEVAL = ("retrieval", "retrieval_comparisons")  # with that key of the study
-SHUFFLE = "shuffle"  # likewise
-ALWAYS, OPTIONAL = ("metrics", "predictions", "summary", "comparisons"), (*SURENESS, *RETRIEVAL, SHUFFLE)
+SHUFFLE = "shuffle"  # with that key of the study
+ALWAYS, OPTIONAL = ("metrics", "predictions", "summary", "comparisons"), (*SURENESS, SHUFFLE)
 WRITTEN = (*(f"{n}.*" for n in (*ALWAYS, "gains")), "table.md", "table.tex", *(f"{n}.*" for n in OPTIONAL))
 # shown where they vary
 FACTORS = {"encoder": "encoder", "loss": "loss", "n_prototypes": "C", "train_size": "training size"}

@@ -113,7 +113,7 @@ def test_an_external_cohort_is_tested_with_every_fold(cohort, tmp_path):
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"train": [0, 2, 4], "test": [1, 6]}, "patients are in two parts, e.g. p0 in "),
+        ({"train": [0, 2, 4], "test": [1, 6]}, "patients in two parts: 1, e.g. p0 in "),
         ({"train": [0, 1, 4], "test": [2, 3]}, "no training sample is of class b"),
         ({"test": [2, 3]}, "no train.csv beside test.csv"),
     ],

@@ -108,7 +108,7 @@ def test_a_fold_without_events_and_a_class_absent_from_training_are_refused():
 
 def test_a_patient_in_two_parts_is_refused_by_name():
     slides = load_cohort(frame(label=list("abab")).assign(case_id=list("ppqq")), label="label", level="slide")
-    with pytest.raises(InputError, match=r"1 patients are in two parts, e\.g\. p in train and test"):
+    with pytest.raises(InputError, match=r"patients in two parts: 1, e\.g\. p in train and test"):
         check(slides, Split(("s0", "s2", "s3"), (), {"test": ("s1",)}), "fold 0")
     notes = check(slides, Split(("s0", "s1"), (), {"test": ("s2",)}), "fold 0")
     assert notes == ["In fold 0, test has no sample of class b."]

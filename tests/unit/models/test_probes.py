@@ -48,15 +48,11 @@ def test_numbers_with_squares_out_of_float32_give_the_same_model():
     np.testing.assert_allclose(other.beta * large, result.beta, rtol=1e-6, atol=1e-12)
 
 
-def test_the_gradient_of_the_cox_loss_is_that_of_the_network_loss():
+def test_the_cox_loss_of_the_probe_is_that_of_networks():
     _, time, event = survival_data(60, 3)
     eta = np.random.default_rng(1).normal(size=60)
-    (value,), (gradient,) = cox_loss(eta[None], time, event)
-    tensor = torch.tensor(eta, requires_grad=True)
-    loss = cox(tensor, torch.tensor(time), torch.tensor(event), "breslow") * event.sum()
-    loss.backward()
-    assert value == pytest.approx(loss.item(), abs=1e-9)
-    np.testing.assert_allclose(gradient, tensor.grad.numpy(), atol=1e-9)
+    loss = cox(torch.tensor(eta), torch.tensor(time), torch.tensor(event), "breslow") * event.sum()
+    assert cox_loss(eta[None], time, event) == pytest.approx(loss.item(), abs=1e-9)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -126,4 +126,6 @@ def test_missing_calibration_has_a_reason(folder):
     high, low = (np.flatnonzero(cohort.target.labels == label) for label in (0, 1))
     rows = np.sort([*high[:14], low[0]])
     rare, _ = train_model([bags[row] for row in rows], cohort.target.take(rows), RECIPE)
-    assert any("The class low has 1 patients" in why for why in rare.uncertainty.reasons)
+    assert any(
+        "Class low: too few patients for " in why and why.endswith("(patients: 1)") for why in rare.uncertainty.reasons
+    )

@@ -51,13 +51,11 @@ def results() -> Results:
     return panther.run_study(study(bags, table, task={"time": "time", "event": "event"}))
 
 
-def test_the_gain_of_the_slide_has_an_interval_and_a_likelihood_ratio(results: Results) -> None:
+def test_the_gain_of_the_slide_has_an_interval(results: Results) -> None:
     gain = results.gains.query("metric == 'c_index' and part == 'test'").iloc[0]
     assert gain["method"] == BOTH
     assert gain["difference"] == pytest.approx(gain["with_slide"] - gain["covariates"])
     assert gain["ci_low"] > 0
-    assert gain["likelihood_ratio"] > 15
-    assert np.isnan(gain["p_likelihood_ratio"])  # over folds, whose models share patients, there is none
     summary = results.summary.query("metric == 'c_index'").set_index("method")["mean"]
     assert gain["covariates"] == pytest.approx(summary[COVARIATES])
     assert gain["with_slide"] == pytest.approx(summary[BOTH])

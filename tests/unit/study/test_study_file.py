@@ -62,7 +62,6 @@ MISTAKES = {
     "seeds": [{"seeds": wrong} for wrong in ([1, 1], [-1], [2**63])],
     "train_sizes": [{"train_sizes": wrong} for wrong in ([0.5, 0.5], [float("nan")], [float("inf")], [1.5])],
     "shuffle": [{"shuffle": wrong} for wrong in (-1, 1000, "often", 1.5)],
-    "retrieval": [{"retrieval": [0]}],
     "external": [{"external": {"x": {"table": "x.csv", "features": {name: "f"}}}} for name in ("unii", "other")],
 }
 

@@ -1,6 +1,5 @@
-"""Tabs of the scores of each method: summary, results, retrieval, and the shuffle test."""
+"""Tabs of the scores of each method: summary, results, and the shuffle test."""
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,7 +7,6 @@ import numpy as np
 import pandas as pd
 
 from panther.charts.chart import Chart
-from panther.charts.display_names import method_title
 from panther.charts.results import Estimate, forest
 from panther.charts.style import ORANGE
 from panther.cohort.covariates import COVARIATES
@@ -39,7 +37,6 @@ MEANING = {
     "quadratic_kappa": "Quadratic-weighted kappa: agreement beyond chance, distant classes weighted more; 0 is guessing, 1 is perfect.",
     "auroc": "AUROC: probability that of two samples of different classes the right one scores higher; 0.5 is guessing, 1 is perfect.",
 }
-RETRIEVAL_TITLES = {"acc": "Acc", "mmv": "mMV", "map": "mAP"}
 
 
 def summary(material: Material) -> dict[str, Any]:
@@ -172,7 +169,7 @@ def _gains(run: Run, metrics: list[str]) -> dict[str, Any] | None:
         return None
     table = run.gains[run.gains["metric"].isin(metrics) & (run.gains["subgroup"] == "")]
     figures = {}
-    for (part, metric), rows in _groups(table, "part", "metric"):
+    for (part, metric), rows in _by_test(table):
         title = f"gain in {metric_name(metric)}"
         numbers = "; ".join(f"{r['row']} {signed(r['difference'])}" for _, r in rows.iterrows())
         chart = forest(estimates(rows, "difference"), title, 0.0, called="no gain")
@@ -184,61 +181,13 @@ def _gains(run: Run, metrics: list[str]) -> dict[str, Any] | None:
         "baseline": table["baseline"].iloc[0],
         "below_chance": below_chance(alone, run.predictions, metrics),
         "figures": figures,
-        "ratio": bool(table["likelihood_ratio"].notna().any()),
         "rows": table.to_dict("records"),
     }
 
 
-def _groups(table: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFrame]]:
-    """Values of columns in the order of the table, and their rows."""
-    yield from table.groupby(list(columns), sort=False)
-
-
-def retrieval(material: Material) -> dict[str, Any] | None:
-    """Agreement of labels with the nearest training slides; None where the study has no retrieval."""
-    run, folder = material.run, material.run.folder
-    files = folder / "retrieval.parquet", folder / "retrieval_comparisons.parquet"
-    if not files[0].exists():
-        return None
-    table, compared = (_title_retrieval(read_parquet(file)) if file.exists() else pd.DataFrame() for file in files)
-    figures = {}
-    of_all = table[table["group"] == "all"]
-    for (part, metric, k, name), rows in _groups(of_all, "part", "metric", "k", "title"):
-        values = estimates(rows, "value", "representation")
-        best = [row.name for row in values if row.mean == rows["value"].max()]
-        numbers = "; ".join(f"{row.name} {number(row.mean)}" for row in values)
-        chart = forest(values, name, float(rows["chance"].iloc[0]), best)
-        title = run.on(part, name)
-        figures[title] = Figure(f"retrieval-{part}-{metric}-{k}", chart, title, numbers)
-    if not compared.empty:
-        compared = compared[compared["group"] == "all"]
-    return {
-        "figures": figures,
-        "tables": {part: _retrieval_table(rows) for part, rows in table.groupby("part", sort=False)},
-        "compared": compared.to_dict("records"),
-        "against": ", ".join(dict.fromkeys(compared["against"])) if len(compared) else "",
-    }
-
-
-def _title_retrieval(table: pd.DataFrame) -> pd.DataFrame:
-    """Table with metrics by their titles, and methods named as in the rest of the report: `PANTHER [C 16] on pi`."""
-    title = [f"{RETRIEVAL_TITLES[metric]}@{k}" for metric, k in zip(table["metric"], table["k"], strict=True)]
-    table = table.assign(title=title)
-    for column in {"representation", "against"} & set(table):
-        table[column] = [
-            re.sub(r"^.*?(?=(?: \[[^\]]*\])? on \w+$)", lambda m: method_title(m[0]), name) for name in table[column]
-        ]
-    return table
-
-
-def _retrieval_table(table: pd.DataFrame) -> dict[str, Any]:
-    """Representations and groups down, metrics across."""
-    titles = list(dict.fromkeys(table["title"]))
-    wide = table.pivot_table("value", ["representation", "group", "queries"], "title", sort=False)[titles].reset_index()
-    of_all = wide["group"] == "all"
-    chance = table[table["group"] == "all"].groupby("title", sort=False)["chance"].first()[titles]
-    rows = [*wide[of_all].to_numpy().tolist(), ["chance", "all", "", *chance]]
-    return {"header": titles, "rows": rows, "groups": wide[~of_all].to_numpy().tolist()}
+def _by_test(table: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame]]:
+    """Rows of each test set and metric, with both names."""
+    yield from table.groupby(["part", "metric"], sort=False)
 
 
 def shuffle_test(material: Material) -> dict[str, Any] | None:
@@ -254,7 +203,7 @@ def shuffle_test(material: Material) -> dict[str, Any] | None:
     loss, gain = table[["difference", "ci_low", "ci_high"]], table[["difference", "ci_high", "ci_low"]]
     table[["lost", "low", "high"]] = np.where(errors, -gain, loss)
     figures = {}
-    for (part, metric), rows in _groups(table, "part", "metric"):
+    for (part, metric), rows in _by_test(table):
         name = run.on(part, metric_name(metric))
         pairs = list(zip(rows["row"], rows["score"], rows["shuffled"], strict=True))
         scores = [Estimate(row, score, float("nan"), float("nan"), [shuffled]) for row, score, shuffled in pairs]
