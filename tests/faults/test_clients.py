@@ -9,7 +9,7 @@ import pytest
 
 from faults.lab import Lab, kill_workers, make_cohort, until
 
-EMBED = ("embed", "features", "-p", "p.npy", "-j", 2, "--set", "steps=40", "-o", "out.npz")
+EMBED = ("embed", "features", "-p", "p.npy", "-j", 2, "--set", "steps=1000", "-o", "out.npz")
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_workers_are_killed_at_random(lab, seed):
     alone = lab.undisturbed(*EMBED)
     command = lab.start(*EMBED)
     until(lambda: len(lab.others(command)) >= 4 or command.code is not None, "workers, their server and tracker")
-    assert kill_workers(lab, command, 4, random.Random(seed), 1.0)
+    assert kill_workers(lab, command, 4, random.Random(seed), 0.3)
     if command.wait(0, 1, 2):
         assert re.search(r"SIGKILL|worker processes were killed|All workers expired", command.text), command.text
         lab.run(*EMBED)

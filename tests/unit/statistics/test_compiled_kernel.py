@@ -255,9 +255,9 @@ def test_without_a_valid_library_torch_computes_and_doctor_gives_the_reason(dama
     library_at(place)
     assert kernel_name() == "torch"
     assert float(accumulate(torch.ones(3, 2), nearest(torch.eye(2)), torch.zeros(2)).statistics.mass.sum()) == 3
-    line = next(finding for finding in doctor().findings if finding.what == "kernel")
-    assert line.state.startswith("torch")
-    assert line.remedy is not None
+    line = next(finding for finding in doctor().values["findings"] if finding["what"] == "kernel")
+    assert line["state"].startswith("torch")
+    assert line["remedy"] is not None
     monkeypatch.setenv("PANTHER_KERNEL", "compiled")
     with pytest.raises(InputError, match="no compiled kernel"):
         kernel_name()
