@@ -51,6 +51,7 @@ MAX_ITEMS = 512  # of a task
 TASKS_PER_WORKER = 4  # running or waiting, so that no worker is idle while results are collected
 MIN_IN_FLIGHT = 64  # items that are submitted at least: one that takes long must not stop those after it
 MAX_WAITING = 512 << 20  # bytes of results that may wait for an earlier one
+LOCK_SECONDS = 10.0  # a worker that is killed while it takes a task keeps the lock of the pipe; pebble waits a minute for it, twice
 ATTEMPTS = 2  # of an item that crashes its worker; the second one alone
 UNGUARDED = 96  # exit code of a worker that was about to start workers while it imported the script
 
@@ -377,6 +378,7 @@ class ProcessPool(Pool):
 
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             os._exit(UNGUARDED)  # a script that starts its work when a worker imports it: the parent reports it
+        pebble.CONSTS.channel_lock_timeout = LOCK_SECONDS
         self.workers = workers
         arguments = (read_limit(), tuple(PLUGINS), initializer, initargs)
         context: Any = process_context(*preload)
@@ -452,6 +454,9 @@ def _begin_worker(
     limit: float, plugins: Sequence[Path], initializer: Callable[..., None] | None, initargs: tuple
 ) -> None:
     """First call in a worker process: it leaves Ctrl-C to its parent and ends with it."""
+    import pebble
+
+    pebble.CONSTS.channel_lock_timeout = LOCK_SECONDS
     keep_freed_memory()
     enable_read_limit(limit)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
