@@ -32,7 +32,9 @@ def test_a_finger_moves_the_slide_and_draws_on_it(touched, browsed_cohort):
     window.until(lambda: window.views()[0][0] - before[0] == pytest.approx(60 / before[2], rel=0.05))
     after = window.views()[0]
     assert after[1] - before[1] == pytest.approx(20 / before[2], rel=0.05)
-    window.page.get_by_role("button", name="Rectangle", exact=True).click()  # Chromium swallows a tap soon after a fling
+    window.page.get_by_role(
+        "button", name="Rectangle", exact=True
+    ).click()  # Chromium swallows a tap soon after a fling
     window.page.locator("[aria-label=Rectangle][aria-pressed=true]").wait_for()
     finger(window.spot(400, 400), window.spot(500, 500), window.spot(700, 650))
     window.page.locator(".annotations li").first.wait_for()
